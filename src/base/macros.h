@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host/device markers and the assertion for our own bugs.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+
+#if defined(__CUDACC__)
+#define SNUG_HD __host__ __device__
+#define SNUG_DEVICE __device__ __forceinline__
+#else
+#define SNUG_HD
+#define SNUG_DEVICE inline
+#endif
+
+namespace snug {
+
+/// Prints the failed expression with its place and aborts. Only SNUG_ASSERT calls it.
+[[noreturn]] inline void assertion_failed(const char* expression, const char* file, int line) {
+  std::fprintf(stderr, "%s:%d: snug bug: assertion failed: %s\n", file, line, expression);
+  std::abort();
+}
+
+}  // namespace snug
+
+/// An invariant of ours; never used on what a caller can influence. Always on outside kernels.
+#define SNUG_ASSERT(condition) \
+  ((condition) ? void(0) : ::snug::assertion_failed(#condition, __FILE__, __LINE__))
