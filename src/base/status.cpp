@@ -8,8 +8,9 @@ namespace snug {
 
 const char* code_name(Code code) {
   static constexpr const char* kNames[kNumCodes] = {
-      "ok",   "invalid_argument", "unsupported", "arena_too_small", "misaligned", "corrupt_checkpoint",
-      "io",   "device",           "cancelled",   "internal"};
+      "ok",         "invalid_argument",   "unsupported", "arena_too_small",
+      "misaligned", "corrupt_checkpoint", "io",          "device",
+      "cancelled",  "internal"};
   const int i = static_cast<int>(code);
   return i >= 0 && i < kNumCodes ? kNames[i] : "unknown";
 }

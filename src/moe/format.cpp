@@ -83,7 +83,11 @@ Status quantize_matrix(Format format, const float* matrix, int64_t rows, int64_t
     amax = std::max(amax, std::fabs(matrix[i]));
   }
   *global_scale = info.has_global_scale && amax > 0 ? amax / (6.0f * 448.0f) : 1.0f;
-  if (*global_scale == 0) *global_scale = std::numeric_limits<float>::min();
+  // A subnormal factor is coarse: rounded down, it would push the largest block scale past 448.
+  if (info.has_global_scale && static_cast<double>(*global_scale) * 2688.0 < amax &&
+      *global_scale < std::numeric_limits<float>::min()) {
+    *global_scale = std::nextafter(*global_scale, 1.0f);
+  }
   const int64_t groups = k / info.group_size;
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t g = 0; g < groups; ++g) {

@@ -39,9 +39,10 @@ Status check_routing(const Routing& r, int32_t num_experts, int32_t top_k) {
   if (rank < 0 || rank > 1) {
     return make_error(Code::invalid_argument, "routing.group_rank: have %d, need 0..1", rank);
   }
-  if (!std::isfinite(r.scale)) {
-    return make_error(Code::invalid_argument, "routing.scale: have %g, need a finite value",
-                      static_cast<double>(r.scale));
+  if (!(std::fabs(r.scale) <= kMaxRoutingScale)) {
+    return make_error(Code::invalid_argument,
+                      "routing.scale: have %g, need at most %g in magnitude",
+                      static_cast<double>(r.scale), static_cast<double>(kMaxRoutingScale));
   }
   return {};
 }

@@ -21,6 +21,9 @@ enum class GroupRank : int32_t { max = 0, top2_sum = 1 };
 
 inline constexpr int kMaxGroups = 64;
 
+/// No unnormalised weight passes sqrt(2^128) = 2^64, so this scale keeps every weight finite.
+inline constexpr float kMaxRoutingScale = 0x1p60f;
+
 /// The router of a model. Defaults: softmax over the chosen experts (Qwen3-MoE, Mixtral, gpt-oss).
 struct Routing {
   Score score = Score::softmax;
@@ -32,7 +35,7 @@ struct Routing {
 };
 
 /// Refuses unknown enums, groups that do not divide num_experts, topk_groups out of 1..num_groups,
-/// a scale that is not finite, top_k > num_experts, and groups too small to hold top_k experts.
+/// a scale beyond 2^60 or NaN, top_k > num_experts, and groups too small to hold top_k experts.
 Status check_routing(const Routing& routing, int32_t num_experts, int32_t top_k);
 
 /// A NaN logit counts as -inf; +inf counts as the largest finite value, so differences stay finite.

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cpu/run.h"
+
+#include <omp.h>
+
+#include "backend/cpu/combine.h"
+#include "backend/cpu/fc1.h"
+#include "backend/cpu/fc2.h"
+#include "backend/cpu/route.h"
+#include "backend/cpu/workers.h"
+
+namespace snug::cpu {
+
+namespace {
+
+/// One worker's share of the layer: the same four steps for every chunk of tokens.
+void work(const Bound& bound, int32_t worker, int32_t num_workers) {
+  Sync& sync = *std::launder(reinterpret_cast<Sync*>(slice_data<uint8_t>(bound, SliceId::sync)));
+  for (int64_t chunk = 0; chunk < bound.schedule.num_chunks; ++chunk) {
+    const Range tokens = piece_of(bound.io.num_tokens, bound.schedule.policy.chunk_tokens, chunk);
+    if (worker == 0) route(bound, tokens, sync);
+    wait_for_all(sync, num_workers);
+    fc1(bound, tokens, sync);
+    wait_for_all(sync, num_workers);
+    const int64_t panels = fc2_panels(bound.weights.layout);
+    for (int64_t panel; (panel = sync.fc2_task.fetch_add(1, std::memory_order_relaxed)) < panels;) {
+      fc2(bound, sync, panel, worker);
+      combine(bound, tokens, panel, worker);
+    }
+    wait_for_all(sync, num_workers);
+  }
+}
+
+void work_body(void* argument, int32_t worker, int32_t num_workers) {
+  work(*static_cast<const Bound*>(argument), worker, num_workers);
+}
+
+}  // namespace
+
+#if defined(__SANITIZE_THREAD__)
+// ThreadSanitizer cannot see how OpenMP's own runtime orders fork and join (it is not instrumented),
+// so this function tells it; what the workers do between the two is checked in full.
+extern "C" void __tsan_acquire(void*);
+extern "C" void __tsan_release(void*);
+__attribute__((no_sanitize("thread")))
+#endif
+void parallel_openmp(void* /*context*/, int32_t num_workers, Executor::Body body, void* argument) {
+#if defined(__SANITIZE_THREAD__)
+  static char fork, join;
+  __tsan_release(&fork);
+#endif
+#pragma omp parallel num_threads(num_workers)
+  {
+#if defined(__SANITIZE_THREAD__)
+    __tsan_acquire(&fork);
+#endif
+    body(argument, omp_get_thread_num(), omp_get_num_threads());
+#if defined(__SANITIZE_THREAD__)
+    __tsan_release(&join);
+#endif
+  }
+#if defined(__SANITIZE_THREAD__)
+  __tsan_acquire(&join);
+#endif
+}
+
+Status run(const Bound& bound, void* /*stream*/) {
+  if (bound.io.num_tokens == 0) return {};
+  make_sync(slice_data<uint8_t>(bound, SliceId::sync));
+  void* argument = const_cast<Bound*>(&bound);
+  const int32_t num_workers = bound.schedule.num_workers;
+  if (bound.executor.parallel != nullptr) {
+    bound.executor.parallel(bound.executor.context, num_workers, work_body, argument);
+  } else if (num_workers == 1) {
+    work_body(argument, 0, 1);
+  } else {
+    parallel_openmp(nullptr, num_workers, work_body, argument);
+  }
+  return {};
+}
+
+}  // namespace snug::cpu

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weights/prepare.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "base/bf16.h"
+#include "geometry/scale_swizzle.h"
+
+namespace snug {
+
+namespace {
+
+/// One projection on its way into a record.
+struct Job {
+  const PackedLayout& layout;
+  const MatrixLayout& matrix;
+  const MatrixSource& source;
+  const char* projection;  // "gate", "up", "down"
+  int32_t expert;
+  bool fc1;
+  bool up;
+  int64_t rows;  // logical rows of this projection
+};
+
+Status fail(const Job& job, const char* what) {
+  return make_error(Code::invalid_argument, "expert %d %s: %s", job.expert, job.projection, what);
+}
+
+Status check_job(const Job& job) {
+  const MatrixSource& s = job.source;
+  const FormatInfo info = format_info(job.layout.format);
+  if (s.codes == nullptr) return fail(job, "codes are missing");
+  if (s.scales == nullptr) return fail(job, "scales are missing");
+  if (job.layout.has_bias != (s.bias != nullptr)) {
+    // Under tensor parallelism only rank 0 has the down bias; elsewhere it is zero.
+    if (!(job.layout.has_bias && !job.fc1)) {
+      return fail(job, job.layout.has_bias ? "bias is missing" : "has a bias, the layer has none");
+    }
+  }
+  if (s.rows.first_row < 0 || s.rows.row_step < 1 || s.rows.first_k < 0 ||
+      s.rows.first_k % info.group_size != 0) {
+    return fail(job, "row map needs first_row >= 0, row_step >= 1, first_k a multiple of the group");
+  }
+  const int64_t k_end = s.rows.first_k + job.matrix.k;
+  if (s.code_row_nbytes < k_end / 2) return fail(job, "code_row_nbytes is shorter than a row");
+  const bool swizzled = s.scale_order == ScaleOrder::swizzled_128x4;
+  if (s.scale_row_nbytes < k_end / info.group_size || (swizzled && s.scale_row_nbytes % 4 != 0)) {
+    return fail(job, swizzled ? "scale_row_nbytes must be the groups of a row padded to 4"
+                              : "scale_row_nbytes is shorter than a row");
+  }
+  if (s.bias != nullptr && s.bias_dtype != DType::bf16 && s.bias_dtype != DType::f32) {
+    return fail(job, "bias dtype must be bf16 or f32");
+  }
+  if (info.has_global_scale == (s.global_scale_use == GlobalScaleUse::none)) {
+    return fail(job, info.has_global_scale ? "global scale is missing (nvfp4 has one)"
+                                           : "has a global scale, mxfp4 has none");
+  }
+  if (info.has_global_scale && !(std::isfinite(s.global_scale) && s.global_scale > 0)) {
+    return make_error(Code::corrupt_checkpoint,
+                      "expert %d %s: global scale is %g, need a finite value above 0", job.expert,
+                      job.projection, static_cast<double>(s.global_scale));
+  }
+  return {};
+}
+
+uint8_t source_scale(const Job& job, int64_t stored_row, int64_t group) {
+  const MatrixSource& s = job.source;
+  const int64_t at = s.scale_order == ScaleOrder::swizzled_128x4
+                         ? swizzled_scale_offset(stored_row, group, s.scale_row_nbytes)
+                         : stored_row * s.scale_row_nbytes + group;
+  return s.scales[at];
+}
+
+/// Refuses a scale that is NaN or with which a code of its group is not finite.
+Status check_scale(const Job& job, int64_t row, int64_t group, uint8_t byte,
+                   const uint8_t* row_codes) {
+  const float scale = scale_to_f32(job.layout.format, byte);
+  // The largest code is 6: below this no product can overflow.
+  if (std::fabs(scale) <= 0x1p124f) return {};
+  const int size = format_info(job.layout.format).group_size;
+  bool finite = std::isfinite(scale);
+  for (int64_t k = group * size; finite && k < (group + 1) * size; ++k) {
+    finite = std::isfinite(e2m1_to_f32(unpack_code(row_codes, k)) * scale);
+  }
+  if (finite) return {};
+  return make_error(Code::corrupt_checkpoint,
+                    "expert %d %s row %lld: scale byte 0x%02x of group %lld %s", job.expert,
+                    job.projection, static_cast<long long>(row), byte,
+                    static_cast<long long>(group),
+                    std::isnan(scale) ? "is NaN" : "makes a weight infinite");
+}
+
+uint32_t swap_nibbles(uint32_t pairs) {
+  return (pairs & 0x0F0F0F0Fu) << 4 | (pairs >> 4 & 0x0F0F0F0Fu);
+}
+
+/// Copies one row's codes, eight at a time (four bytes stay together in both layouts), and its
+/// scales. k is a multiple of 16, so no group of eight is cut.
+Status pack_row(const Job& job, int64_t row, uint8_t* record) {
+  const MatrixSource& s = job.source;
+  const int group_size = format_info(job.layout.format).group_size;
+  const int64_t stored = s.rows.first_row + row * s.rows.row_step;
+  const int64_t packed = packed_row(job.layout, job.fc1, job.up, row);
+  const uint8_t* codes = s.codes + stored * s.code_row_nbytes;
+  uint8_t* to_codes = record + job.matrix.codes_offset;
+  uint8_t* to_scales = record + job.matrix.scales_offset;
+  for (int64_t k = 0; k < job.matrix.k; k += 8) {
+    uint32_t eight;
+    std::memcpy(&eight, codes + (s.rows.first_k + k) / 2, sizeof eight);
+    if (s.nibble_order == NibbleOrder::high_first) eight = swap_nibbles(eight);
+    std::memcpy(to_codes + code_byte_offset(job.layout, job.matrix, packed, k), &eight,
+                sizeof eight);
+  }
+  const int64_t first_group = s.rows.first_k / group_size;
+  for (int64_t g = 0; g < job.matrix.k / group_size; ++g) {
+    const uint8_t byte = source_scale(job, stored, first_group + g);
+    SNUG_RETURN_IF_ERROR(check_scale(job, row, first_group + g, byte, codes));
+    to_scales[scale_byte_offset(job.layout, job.matrix, packed, g * group_size)] = byte;
+  }
+  return {};
+}
+
+/// Files need not align their tensors, so elements are copied out.
+float load_bias(const MatrixSource& s, int64_t index) {
+  const uint8_t* at = static_cast<const uint8_t*>(s.bias) + index * dtype_nbytes(s.bias_dtype);
+  if (s.bias_dtype == DType::bf16) {
+    bf16 value;
+    std::memcpy(&value, at, sizeof value);
+    return bf16_to_f32(value);
+  }
+  float value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+Status pack_bias(const Job& job, uint8_t* record) {
+  const MatrixSource& s = job.source;
+  if (s.bias == nullptr) return {};
+  float* to = reinterpret_cast<float*>(record + job.matrix.bias_offset);
+  for (int64_t row = 0; row < job.rows; ++row) {
+    const int64_t stored = s.rows.first_row + row * s.rows.row_step;
+    const float value = load_bias(s, stored);
+    if (!std::isfinite(value)) {
+      return make_error(Code::corrupt_checkpoint, "expert %d %s row %lld: bias is not finite",
+                        job.expert, job.projection, static_cast<long long>(row));
+    }
+    to[packed_row(job.layout, job.fc1, job.up, row)] = value;
+  }
+  return {};
+}
+
+Status pack_matrix(const Job& job, int global_index, uint8_t* record) {
+  SNUG_RETURN_IF_ERROR(check_job(job));
+  for (int64_t row = 0; row < job.rows; ++row) {
+    SNUG_RETURN_IF_ERROR(pack_row(job, row, record));
+  }
+  const float global = job.source.global_scale_use == GlobalScaleUse::divide
+                           ? 1.0f / job.source.global_scale
+                       : job.source.global_scale_use == GlobalScaleUse::multiply
+                           ? job.source.global_scale
+                           : 1.0f;
+  if (!std::isfinite(global)) return fail(job, "the reciprocal of the global scale is infinite");
+  reinterpret_cast<float*>(record + job.layout.globals_offset)[global_index] = global;
+  return pack_bias(job, record);
+}
+
+}  // namespace
+
+Status prepare_expert(const PackedLayout& layout, const ExpertSource& source, int32_t expert,
+                      uint8_t* record) {
+  if (layout.tag == LayoutTag::record_16x64) {
+    return make_error(Code::unsupported, "layout: %s is packed by the CUDA backend",
+                      layout_name(layout.tag));
+  }
+  std::memset(record, 0, static_cast<size_t>(layout.expert_nbytes));
+  const int64_t intermediate = layout.intermediate;
+  SNUG_RETURN_IF_ERROR(pack_matrix(
+      {layout, layout.fc1, source.gate, "gate", expert, true, false, intermediate}, 0, record));
+  if (layout.gated) {
+    SNUG_RETURN_IF_ERROR(pack_matrix(
+        {layout, layout.fc1, source.up, "up", expert, true, true, intermediate}, 1, record));
+  } else if (source.up.codes != nullptr) {
+    return make_error(Code::invalid_argument,
+                      "expert %d up: is given, but the activation is not gated", expert);
+  }
+  return pack_matrix(
+      {layout, layout.fc2, source.down, "down", expert, false, false, layout.hidden}, 2, record);
+}
+
+Result<ExpertSource> shard_expert(const ExpertSource& source, Format format, int64_t intermediate,
+                                  int32_t rank, int32_t num_ranks) {
+  if (num_ranks < 1 || rank < 0 || rank >= num_ranks) {
+    return make_error(Code::invalid_argument, "rank: have %d of %d", rank, num_ranks);
+  }
+  const int group = format_info(format).group_size;
+  const int64_t share = intermediate / num_ranks;
+  if (intermediate % num_ranks != 0 || share % group != 0) {
+    return make_error(Code::unsupported,
+                      "intermediate: %lld over %d ranks cuts a group, %s needs shares that are "
+                      "multiples of %d",
+                      static_cast<long long>(intermediate), num_ranks, format_info(format).name,
+                      group);
+  }
+  ExpertSource shard = source;
+  shard.gate.rows.first_row += rank * share * shard.gate.rows.row_step;
+  shard.up.rows.first_row += rank * share * shard.up.rows.row_step;
+  shard.down.rows.first_k += rank * share;
+  if (rank > 0) shard.down.bias = nullptr;
+  return shard;
+}
+
+Result<WeightsBuilder> WeightsBuilder::make(const PackedLayout& layout, uint8_t* storage,
+                                            uint64_t storage_nbytes) {
+  const uint64_t need = static_cast<uint64_t>(layout.total_nbytes());
+  if (storage_nbytes < need) {
+    return make_error(Code::arena_too_small, "storage_nbytes: have %llu, the weights need %llu",
+                      static_cast<unsigned long long>(storage_nbytes),
+                      static_cast<unsigned long long>(need));
+  }
+  if (need > 0 && storage == nullptr) {
+    return make_error(Code::invalid_argument, "storage: is null");
+  }
+  if (reinterpret_cast<uintptr_t>(storage) % kRecordAlignment != 0) {
+    return make_error(Code::misaligned, "storage: have address %p, need a multiple of %lld",
+                      static_cast<void*>(storage), static_cast<long long>(kRecordAlignment));
+  }
+  WeightsBuilder builder;
+  builder.layout_ = layout;
+  builder.storage_ = storage;
+  builder.arrived_.assign(static_cast<size_t>(layout.num_local_experts), 0);
+  return builder;
+}
+
+Status WeightsBuilder::put(int32_t expert, const ExpertSource& source) {
+  if (expert < 0 || expert >= layout_.num_local_experts) {
+    return make_error(Code::invalid_argument, "expert: have %d, need 0..%d", expert,
+                      layout_.num_local_experts - 1);
+  }
+  if (arrived_[static_cast<size_t>(expert)] != 0) {
+    return make_error(Code::invalid_argument, "expert %d: has already arrived", expert);
+  }
+  SNUG_RETURN_IF_ERROR(
+      prepare_expert(layout_, source, expert, storage_ + expert * layout_.expert_nbytes));
+  arrived_[static_cast<size_t>(expert)] = 1;
+  return {};
+}
+
+Status WeightsBuilder::update(int32_t expert, const ExpertSource& source) {
+  const bool known = expert >= 0 && expert < layout_.num_local_experts;
+  if (!known || arrived_[static_cast<size_t>(expert)] == 0) {
+    return make_error(Code::invalid_argument, "expert: have %d, only a prepared expert is updated",
+                      expert);
+  }
+  arrived_[static_cast<size_t>(expert)] = 0;  // stays so if packing fails half-way
+  return put(expert, source);
+}
+
+Status WeightsBuilder::check_complete() const {
+  const auto missing = std::find(arrived_.begin(), arrived_.end(), 0);
+  if (missing == arrived_.end()) return {};
+  return make_error(Code::invalid_argument, "weights: expert %d of %d has not been prepared",
+                    static_cast<int>(missing - arrived_.begin()), layout_.num_local_experts);
+}
+
+namespace {
+
+/// What the threads of prepare_all share.
+struct Shared {
+  std::atomic<int32_t> next{0};
+  std::atomic<int32_t> done{0};
+  std::atomic<bool> stop{false};
+  std::mutex mutex;
+  Status first_error;
+
+  void fail(const Status& status) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (first_error.ok()) first_error = status;
+    stop = true;
+  }
+};
+
+}  // namespace
+
+Status prepare_all(WeightsBuilder& builder,
+                   const std::function<Result<ExpertSource>(int32_t)>& source_of,
+                   int32_t num_threads, const Progress& progress) {
+  const int32_t total = builder.layout().num_local_experts;
+  Shared shared;
+  const auto put_next = [&]() {
+    const int32_t expert = shared.next.fetch_add(1);
+    if (expert >= total || shared.stop) return false;
+    const Result<ExpertSource> source = source_of(expert);
+    const Status status = source.has_value() ? builder.put(expert, *source) : source.error();
+    if (!status.ok()) shared.fail(status);
+    shared.done.fetch_add(1);
+    return status.ok();
+  };
+  std::vector<std::thread> helpers;
+  for (int32_t t = 1; t < std::min(num_threads, total); ++t) {
+    helpers.emplace_back([&] {
+      while (put_next()) {
+      }
+    });
+  }
+  while (put_next()) {
+    if (progress && progress(shared.done.load(), total) != 0) {
+      shared.fail(make_error(Code::cancelled, "prepare: cancelled by the progress callback"));
+    }
+  }
+  for (std::thread& helper : helpers) helper.join();
+  if (!shared.first_error.ok()) return shared.first_error;
+  if (progress && progress(total, total) != 0) {
+    return make_error(Code::cancelled, "prepare: cancelled by the progress callback");
+  }
+  return builder.check_complete();
+}
+
+}  // namespace snug
