@@ -37,12 +37,18 @@ int32_t tile_at(const Caps& caps, const KernelFamily& family, int64_t num_tokens
                 widest);
 }
 
-/// Chunk sizes to weigh: everything at once, and powers of two from 512 to below num_tokens.
-std::vector<int64_t> chunk_sizes(const KernelFamily& family, int64_t num_tokens) {
+/// Chunk sizes to weigh: everything at once, and powers of two below num_tokens. Small chunks read
+/// the weights so often that only an arena limit makes them worth weighing.
+std::vector<int64_t> chunk_sizes(const Caps& caps, const KernelFamily& family, int64_t num_tokens) {
   if (family.combine == Combine::token) return {1};
-  std::vector<int64_t> sizes = {num_tokens};
-  if (family.combine == Combine::owner) return sizes;
-  for (int64_t c = 512; c < num_tokens && c <= 65536; c *= 2) sizes.push_back(c);
+  const bool limited = caps.arena_limit != 0;
+  const int64_t most = family.max_routes != 0 ? family.max_routes / caps.shape.top_k : kMaxTokens;
+  std::vector<int64_t> sizes;
+  if (num_tokens <= most) sizes.push_back(num_tokens);
+  if (family.combine == Combine::owner && !limited) return sizes;
+  for (int64_t c = limited ? 1 : 512; c < num_tokens && c <= min_of<int64_t>(most, 65536); c *= 2) {
+    sizes.push_back(c);
+  }
   return sizes;
 }
 
@@ -116,12 +122,10 @@ std::vector<Candidate> candidates_at(const Caps& caps, const Device& device,
   std::vector<Candidate> found;
   for (size_t f = 0; f < families.size(); ++f) {
     const KernelFamily& family = families[f];
-    const bool too_many =
-        family.max_routes != 0 && num_tokens * caps.shape.top_k > family.max_routes;
-    if (!accepted[f] || too_many) continue;
+    if (!accepted[f]) continue;
     const int32_t tile = tile_at(caps, family, num_tokens);
     const std::vector<int32_t> blocks = column_blocks(caps, family);
-    for (const int64_t chunk : chunk_sizes(family, num_tokens)) {
+    for (const int64_t chunk : chunk_sizes(caps, family, num_tokens)) {
       for (const int32_t block : blocks) {
         const Policy policy = {static_cast<int32_t>(f), tile, block, chunk};
         found.push_back({policy, predict(caps, device, family, policy, num_tokens).us});

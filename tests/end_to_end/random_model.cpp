@@ -182,17 +182,28 @@ RandomModel::RandomModel(const LayerSpec& spec, int64_t max_tokens) : spec_(spec
   }
 }
 
+snug_expert_source describe(const RandomExpert& expert, snug_format format, bool with_up) {
+  snug_expert_source source;
+  snug_expert_source_init(&source);
+  source.gate = describe(expert.gate, format);
+  if (with_up) source.up = describe(expert.up, format);
+  source.down = describe(expert.down, format);
+  return source;
+}
+
+void RandomModel::keep_experts(const std::vector<int32_t>& kept) {
+  std::vector<RandomExpert> experts;
+  for (const int32_t e : kept) experts.push_back(experts_[static_cast<size_t>(e)]);
+  experts_ = std::move(experts);
+}
+
 void RandomModel::prepare(const snug_plan* plan, bool gated, GuardedMemory& storage,
                           snug_weights** weights) const {
   snug_error error = {};
   ASSERT_EQ(snug_weights_create(plan, storage.data(), storage.nbytes(), weights, &error), SNUG_OK)
       << error.message;
   for (size_t e = 0; e < experts_.size(); ++e) {
-    snug_expert_source source;
-    snug_expert_source_init(&source);
-    source.gate = describe(experts_[e].gate, spec_.format);
-    if (gated) source.up = describe(experts_[e].up, spec_.format);
-    source.down = describe(experts_[e].down, spec_.format);
+    const snug_expert_source source = describe(experts_[e], spec_.format, gated);
     ASSERT_EQ(snug_weights_put(*weights, static_cast<int32_t>(e), &source, &error), SNUG_OK)
         << error.message;
   }

@@ -53,6 +53,9 @@ snug_caps make_caps(const LayerSpec& spec, snug_activation activation);
 /// All activations with customary parameters.
 std::vector<snug_activation> all_activations();
 
+/// The C descriptor of an expert; `with_up` for gated activations. Borrows the expert's memory.
+snug_expert_source describe(const RandomExpert& expert, snug_format format, bool with_up);
+
 class RandomModel {
  public:
   explicit RandomModel(const LayerSpec& spec, int64_t max_tokens);
@@ -61,6 +64,9 @@ class RandomModel {
   const RandomInputs& inputs() const { return inputs_; }
   RandomInputs& inputs() { return inputs_; }
   const std::vector<RandomExpert>& experts() const { return experts_; }
+
+  /// Keeps only these experts, in this order: a rank's share.
+  void keep_experts(const std::vector<int32_t>& kept);
 
   /// Prepares all experts for a plan; the storage ends at an unmapped page.
   void prepare(const snug_plan* plan, bool gated, GuardedMemory& storage,
