@@ -78,8 +78,8 @@ void print_text(const Options& options, const Checkpoint& checkpoint) {
   fmt::print("files       {} shards, {} tensors\n", model.num_shards, model.num_tensors);
   fmt::print("experts     {} layers x formats; every expert, projection and part is there once\n\n",
              checkpoint.num_layers());
-  Table table({"layer", "format", "scheme", "experts", "hidden", "intermediate", "gated", "bias",
-               "bytes"});
+  Table table(
+      {"layer", "format", "scheme", "experts", "hidden", "intermediate", "gated", "bias", "bytes"});
   for (int32_t i = 0; i < checkpoint.num_layers(); ++i) {
     const snug_layer_info l = *checkpoint.layer(i);
     table.add({std::to_string(l.layer), word_of(format_words(), l.format), l.scheme,

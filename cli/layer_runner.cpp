@@ -67,8 +67,7 @@ Result<LayerRunner> LayerRunner::make(const Checkpoint& checkpoint, int32_t laye
   };
   const Error error = weights->load(checkpoint, layer_index, nullptr, caps.num_threads, draw);
   if (!error.ok()) return error;
-  return LayerRunner(caps, std::move(plan).value(), std::move(storage),
-                     std::move(weights).value());
+  return LayerRunner(caps, std::move(plan).value(), std::move(storage), std::move(weights).value());
 }
 
 Result<LayerOutcome> LayerRunner::run(const LayerInputs& inputs, int repeats) {

@@ -22,9 +22,9 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   std::string model;
-  std::string input;        // file with layers.N.x, ...; empty: the model's golden.safetensors
-  int32_t layer = -1;       // -1: all
-  int32_t format = -1;      // -1: all
+  std::string input;          // file with layers.N.x, ...; empty: the model's golden.safetensors
+  int32_t layer = -1;         // -1: all
+  int32_t format = -1;        // -1: all
   int64_t random_tokens = 0;  // > 0: random inputs in place of a file's
   uint32_t seed = 1;
   int32_t backend = SNUG_BACKEND_CPU;
@@ -91,13 +91,12 @@ Result<Row> run_layer(const Options& options, const Checkpoint& checkpoint, int3
                       const LayerInputs& inputs) {
   const Result<snug_device> device = device_of_backend(options.backend);
   if (!device) return device.error();
-  Result<LayerRunner> runner =
-      LayerRunner::make(checkpoint, index, caps, *device, !options.json);
+  Result<LayerRunner> runner = LayerRunner::make(checkpoint, index, caps, *device, !options.json);
   if (!runner) return runner.error();
   const Result<LayerOutcome> outcome = runner->run(inputs, options.repeats);
   if (!outcome) return outcome.error();
-  Row row{layer, inputs.num_tokens, outcome->arena_nbytes, outcome->weights_nbytes,
-          outcome->us, {}, {}};
+  Row row{layer, inputs.num_tokens, outcome->arena_nbytes, outcome->weights_nbytes, outcome->us, {},
+          {}};
   const bool own_inputs = options.random_tokens == 0 && options.input.empty();
   if (own_inputs) {
     const Result<Golden> golden = Golden::open(golden_outputs_path(options.model));
@@ -158,8 +157,9 @@ Result<std::vector<Row>> run_all(const Options& options) {
     rows.push_back(*row);
   }
   if (rows.empty()) {
-    return make_error(SNUG_INVALID_ARGUMENT, "no layer of the model fits --layer, --format and "
-                                             "the inputs");
+    return make_error(SNUG_INVALID_ARGUMENT,
+                      "no layer of the model fits --layer, --format and "
+                      "the inputs");
   }
   return rows;
 }
@@ -191,22 +191,23 @@ void print_text(const Options& options, const std::vector<Row>& rows) {
     return v ? fmt::format("{:.2e}", *v) : std::string("-");
   };
   for (const Row& row : rows) {
-    table.add({word_of(format_words(), row.layer.format), std::to_string(row.layer.layer),
-               std::to_string(row.tokens), bytes_text(row.weights_nbytes),
-               grouped(row.arena_nbytes), fmt::format("{:.0f}", row.us),
-               fmt::format("{:.0f}", row.us > 0 ? static_cast<double>(row.tokens) / row.us * 1e6
-                                                : 0.0),
-               number(row.against_golden), number(row.against_reference)});
+    table.add(
+        {word_of(format_words(), row.layer.format), std::to_string(row.layer.layer),
+         std::to_string(row.tokens), bytes_text(row.weights_nbytes), grouped(row.arena_nbytes),
+         fmt::format("{:.0f}", row.us),
+         fmt::format("{:.0f}", row.us > 0 ? static_cast<double>(row.tokens) / row.us * 1e6 : 0.0),
+         number(row.against_golden), number(row.against_reference)});
   }
   fmt::print("{}\n", table.text());
-  fmt::print("weights     prepared 4-bit experts of the layer, one copy\n"
-             "arena       scratch the layer may touch: known before the run, exact to the byte\n"
-             "time        median of {} runs on {} ({} threads)\n"
-             "errors      |y - want| / |want| of the worst token, {} output; 4e-3 is what bf16\n"
-             "            rounding costs at most; golden: an independent oracle's file (not every\n"
-             "            layer has one), float64: Snug's own reference loops\n",
-             options.repeats, word_of(backend_words(), options.backend), options.threads,
-             word_of(dtype_words(), options.output_dtype));
+  fmt::print(
+      "weights     prepared 4-bit experts of the layer, one copy\n"
+      "arena       scratch the layer may touch: known before the run, exact to the byte\n"
+      "time        median of {} runs on {} ({} threads)\n"
+      "errors      |y - want| / |want| of the worst token, {} output; 4e-3 is what bf16\n"
+      "            rounding costs at most; golden: an independent oracle's file (not every\n"
+      "            layer has one), float64: Snug's own reference loops\n",
+      options.repeats, word_of(backend_words(), options.backend), options.threads,
+      word_of(dtype_words(), options.output_dtype));
 }
 
 int run(const Options& options) {

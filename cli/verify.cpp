@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // snug verify: a backend's outputs against golden ones. Inputs come from the model folder's own
-// golden.safetensors; layers that the golden file does not hold are skipped, all of them is an error.
+// golden.safetensors; layers that the golden file does not hold are skipped, all of them is an
+// error.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -117,8 +118,7 @@ Json to_json(const Options& options, const std::vector<Row>& rows, bool ok) {
 int verify(const Options& options) {
   const Result<std::vector<Row>> rows = check_all(options);
   if (!rows) return report(rows.error());
-  const bool ok =
-      std::all_of(rows->begin(), rows->end(), [](const Row& row) { return row.ok(); });
+  const bool ok = std::all_of(rows->begin(), rows->end(), [](const Row& row) { return row.ok(); });
   if (options.json) {
     fmt::print("{}\n", to_json(options, *rows, ok).dump(1));
     return ok ? kExitOk : kExitCheckFailed;

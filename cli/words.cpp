@@ -11,12 +11,8 @@ const std::map<std::string, int32_t>& format_words() {
 
 const std::map<std::string, int32_t>& activation_words() {
   static const std::map<std::string, int32_t> kWords = {
-      {"silu", SNUG_SILU},
-      {"gelu_tanh", SNUG_GELU_TANH},
-      {"gelu", SNUG_GELU},
-      {"relu2", SNUG_RELU2},
-      {"swiglu_oai", SNUG_SWIGLU_OAI},
-      {"silu_clamped", SNUG_SILU_CLAMPED},
+      {"silu", SNUG_SILU},   {"gelu_tanh", SNUG_GELU_TANH},   {"gelu", SNUG_GELU},
+      {"relu2", SNUG_RELU2}, {"swiglu_oai", SNUG_SWIGLU_OAI}, {"silu_clamped", SNUG_SILU_CLAMPED},
       {"situ", SNUG_SITU}};
   return kWords;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One expert layer from your own memory, in C: price, prepare, bind, run.
- * Every weight is 1.0 (E2M1 code 2, scale 2^0), every x is 1.0, so the answer is easy to check. */
+/* One expert layer from your own memory, in C. Every weight and every x is 1.0. */
 #include <snug/snug.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,8 +48,8 @@ int main(void) {
   check(snug_plan_create(&caps, &device, &plan, &error));
 
   snug_weights* weights;
-  const uint64_t weights_nbytes = snug_plan_weights_nbytes(plan);
-  check(snug_weights_create(plan, memory(weights_nbytes), weights_nbytes, &weights, &error));
+  const uint64_t nbytes = snug_plan_weights_nbytes(plan);
+  check(snug_weights_create(plan, memory(nbytes), nbytes, &weights, &error));
   snug_expert_source source;
   snug_expert_source_init(&source);
   ones(&source.gate, kIntermediate, kHidden);
@@ -58,7 +57,9 @@ int main(void) {
   for (int e = 0; e < kExperts; ++e) check(snug_weights_put(weights, e, &source, &error));
 
   uint16_t x[kTokens][kHidden]; /* bf16 1.0 = 0x3f80 */
-  for (int i = 0; i < kTokens * kHidden; ++i) x[0][i] = 0x3f80;
+  for (int t = 0; t < kTokens; ++t) {
+    for (int k = 0; k < kHidden; ++k) x[t][k] = 0x3f80;
+  }
   const int32_t ids[kTokens][kTopK] = {{0, 1}, {2, 3}, {3, -1}}; /* -1 contributes nothing */
   const float router[kTokens][kTopK] = {{0.25f / 512, 0.125f / 512}, {1, 1}, {1, 1}};
   float y[kTokens][kHidden];
@@ -68,8 +69,7 @@ int main(void) {
   io.x = x, io.topk_ids = ids, io.topk_weights = router, io.output = y;
   io.x_stride = io.output_stride = kHidden;
   io.ids_stride = io.weights_stride = kTopK;
-  io.arena_nbytes = snug_plan_required_nbytes(plan);
-  io.arena = memory(io.arena_nbytes);
+  io.arena_nbytes = snug_plan_required_nbytes(plan), io.arena = memory(io.arena_nbytes);
   snug_binding binding;
   check(snug_bind(plan, weights, &io, &binding, &error));
   check(snug_run(&binding, NULL, &error));

@@ -86,7 +86,8 @@ typedef enum snug_activation_kind {
   SNUG_GELU_TANH = 1,    /* gelu(g), tanh form, * u */
   SNUG_GELU = 2,         /* gelu(g), erf form, * u */
   SNUG_RELU2 = 3,        /* max(x, 0)^2; not gated: no up projection */
-  SNUG_SWIGLU_OAI = 4,   /* g' * sigmoid(alpha g') * (u' + beta); g' = min(g, limit), u' in +-limit */
+  SNUG_SWIGLU_OAI = 4,   /* g' * sigmoid(alpha g') * (u' + beta); g' = min(g, limit),
+                            u' = u clamped to +-limit */
   SNUG_SILU_CLAMPED = 5, /* silu(g') * u' */
   SNUG_SITU = 6          /* 4 tanh(g / 4) sigmoid(g) * 25 tanh(u / 25) */
 } snug_activation_kind;
@@ -161,7 +162,7 @@ typedef struct snug_caps {
 /* Zeroes, struct_size, num_experts = num_local_experts = top_k = num_threads = 1, silu, bf16. */
 SNUG_API void snug_caps_init(snug_caps* caps);
 
-/* The exact arena bytes of a plan: host arithmetic, no device, nothing kept, under a millisecond. */
+/* The exact arena bytes of a plan: host arithmetic, no device, nothing kept, below 1 ms. */
 SNUG_API snug_status snug_required_nbytes(const snug_caps* caps, const snug_device* device,
                                           uint64_t* required_nbytes, snug_error* error);
 
@@ -177,7 +178,7 @@ SNUG_API void snug_plan_destroy(snug_plan* plan); /* null is allowed */
 SNUG_API uint64_t snug_plan_required_nbytes(const snug_plan* plan); /* arena */
 SNUG_API uint64_t snug_plan_weights_nbytes(const snug_plan* plan);  /* prepared weights */
 
-/* Alignment that snug_bind demands of the arena (128), and snug_weights_create of the storage (64). */
+/* Alignment that bind demands of the arena (128), and snug_weights_create of the storage (64). */
 SNUG_API uint64_t snug_arena_alignment(void);
 SNUG_API uint64_t snug_weights_alignment(void);
 
@@ -242,8 +243,8 @@ typedef struct snug_routing {
 /* Softmax over the chosen experts, no groups, scale 1. */
 SNUG_API void snug_routing_init(snug_routing* routing);
 
-/* Router logits -> top_k distinct ids in range, best first, ties by lowest id; weights finite. A NaN
- * logit counts as -inf. On the host; ids are the same bits on every backend.
+/* Router logits -> top_k distinct ids in range, best first, ties by lowest id; weights finite.
+ * A NaN logit counts as -inf. On the host; ids are the same bits on every backend.
  *   logits        f32 or bf16 [num_tokens, num_experts], row stride in elements
  *   bias          f32 [num_experts], for selection only; may be null
  *   topk_ids      s32 [num_tokens, top_k]   topk_weights  f32 [num_tokens, top_k]   both dense */
@@ -257,8 +258,8 @@ SNUG_API snug_status snug_route(const snug_routing* routing, const void* logits,
 typedef struct snug_checkpoint snug_checkpoint;
 
 /* Opens a model folder or one .safetensors file: maps it, checks every header and the completeness
- * of every expert layer. Errors: SNUG_IO_ERROR, SNUG_CORRUPT_CHECKPOINT, SNUG_UNSUPPORTED, naming file,
- * tensor and numbers. */
+ * of every expert layer. Errors: SNUG_IO_ERROR, SNUG_CORRUPT_CHECKPOINT, SNUG_UNSUPPORTED, naming
+ * file, tensor and numbers. */
 SNUG_API snug_status snug_checkpoint_open(const char* path, snug_checkpoint** checkpoint,
                                           snug_error* error);
 SNUG_API void snug_checkpoint_close(snug_checkpoint* checkpoint); /* null is allowed */
@@ -388,7 +389,7 @@ typedef struct snug_shard {
   int32_t tp_rank;
   int32_t tp_size;             /* tensor-parallel ranks, at least 1 */
   int32_t reserved;            /* 0 */
-  const int32_t* experts;      /* [num_local_experts] global id of each local one; null = identity */
+  const int32_t* experts;      /* [num_local_experts] global ids; null = identity */
 } snug_shard;
 
 /* Return non-zero to cancel. Called on the calling thread. */
@@ -425,7 +426,7 @@ typedef struct snug_io {
   int64_t ids_stride;
   const void* topk_weights;   /* [num_tokens, top_k] */
   int64_t weights_stride;
-  const int32_t* expert_map;  /* s32 [num_experts] -> local id or -1; null = all experts are local */
+  const int32_t* expert_map;  /* s32 [num_experts] -> local id or -1; null = all are local */
   void* output;               /* output_dtype [num_tokens, hidden], overwritten */
   int64_t output_stride;
   void* arena;                /* arena_nbytes bytes, aligned to snug_arena_alignment() */
@@ -445,7 +446,7 @@ typedef struct snug_binding {
 
 /* Checks everything that can be checked, writes only `binding`, allocates nothing.
  * Errors: null, misaligned or overlapping pointers, short strides, dtypes, too many tokens, a short
- * arena, weights of another plan or incomplete, a bad expert map, a backend without kernels here. */
+ * arena, weights of another plan or incomplete, a bad expert map, a backend without kernels. */
 SNUG_API snug_status snug_bind(const snug_plan* plan, const snug_weights* weights,
                                const snug_io* io, snug_binding* binding, snug_error* error);
 

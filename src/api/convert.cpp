@@ -31,8 +31,7 @@ Result<Caps> read_caps(const snug_caps* from) {
   SNUG_RETURN_IF_ERROR(read_flag("has_bias", from->has_bias, &caps.has_bias));
   SNUG_RETURN_IF_ERROR(read_flag("router_weight_on_input", from->router_weight_on_input,
                                  &caps.router_weight_on_input));
-  SNUG_RETURN_IF_ERROR(
-      read_flag("batch_invariant", from->batch_invariant, &caps.batch_invariant));
+  SNUG_RETURN_IF_ERROR(read_flag("batch_invariant", from->batch_invariant, &caps.batch_invariant));
   caps.output_dtype = static_cast<DType>(from->output_dtype);
   caps.numerics = static_cast<Numerics>(from->numerics);
   caps.route_tile_pin = from->route_tile_pin;
@@ -91,8 +90,7 @@ Result<Routing> read_routing(const snug_routing* from) {
   SNUG_RETURN_IF_ERROR(check_descriptor("routing", from));
   Routing routing;
   routing.score = static_cast<Score>(from->score);
-  SNUG_RETURN_IF_ERROR(
-      read_flag("routing.renormalize", from->renormalize, &routing.renormalize));
+  SNUG_RETURN_IF_ERROR(read_flag("routing.renormalize", from->renormalize, &routing.renormalize));
   routing.num_groups = from->num_groups;
   routing.topk_groups = from->topk_groups;
   routing.group_rank = static_cast<GroupRank>(from->group_rank);

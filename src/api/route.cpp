@@ -71,9 +71,9 @@ snug_status snug_route(const snug_routing* routing, const void* logits, int32_t 
                        int32_t num_experts, int32_t top_k, int32_t* topk_ids, float* topk_weights,
                        snug_error* error) {
   const Logits view = {logits, static_cast<DType>(logits_dtype), logits_stride};
-  return finish(route_all(routing, view, bias, num_tokens, num_experts, top_k, topk_ids,
-                          topk_weights),
-                error);
+  return finish(
+      route_all(routing, view, bias, num_tokens, num_experts, top_k, topk_ids, topk_weights),
+      error);
 }
 
 }  // extern "C"

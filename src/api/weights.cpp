@@ -85,8 +85,8 @@ snug_status snug_weights_create(const snug_plan* plan, void* storage, uint64_t s
   if (plan == nullptr) return finish(null_argument("plan"), error);
   const Plan& p = plan->value;
   const PackedLayout layout =
-      make_packed_layout(p.families[p.regimes[0].policy.family].layout, p.caps.format,
-                         p.caps.shape, p.caps.activation.kind, p.caps.has_bias);
+      make_packed_layout(p.families[p.regimes[0].policy.family].layout, p.caps.format, p.caps.shape,
+                         p.caps.activation.kind, p.caps.has_bias);
   Result<WeightsBuilder> made =
       WeightsBuilder::make(layout, static_cast<uint8_t*>(storage), storage_nbytes);
   if (made.has_value()) *weights = new snug_weights{std::move(made).value()};
@@ -120,9 +120,8 @@ snug_status snug_weights_load(snug_weights* weights, const snug_checkpoint* chec
   if (progress != nullptr) {
     callback = [=](int64_t done, int64_t total) { return progress(context, done, total); };
   }
-  return finish(load(weights->builder, checkpoint->value, layer_index, shard, num_threads,
-                     callback),
-                error);
+  return finish(
+      load(weights->builder, checkpoint->value, layer_index, shard, num_threads, callback), error);
 }
 
 snug_status snug_weights_check(const snug_weights* weights, snug_error* error) {

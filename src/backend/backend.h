@@ -23,9 +23,8 @@ struct Backend {
 inline int32_t local_expert_at(const Bound& bound, int64_t token, int32_t slot) {
   const IoView& io = bound.io;
   const int64_t at = token * io.ids_stride + slot;
-  const int64_t id = io.ids_dtype == DType::s64
-                         ? static_cast<const int64_t*>(io.topk_ids)[at]
-                         : static_cast<const int32_t*>(io.topk_ids)[at];
+  const int64_t id = io.ids_dtype == DType::s64 ? static_cast<const int64_t*>(io.topk_ids)[at]
+                                                : static_cast<const int32_t*>(io.topk_ids)[at];
   return local_expert_of(id, bound.caps.shape.num_experts, io.expert_map);
 }
 

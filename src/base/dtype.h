@@ -28,12 +28,16 @@ inline constexpr int kNumDTypes = 11;
 SNUG_HD constexpr int dtype_nbytes(DType t) {
   switch (t) {
     case DType::bf16:
-    case DType::f16: return 2;
+    case DType::f16:
+      return 2;
     case DType::f32:
-    case DType::s32: return 4;
+    case DType::s32:
+      return 4;
     case DType::f64:
-    case DType::s64: return 8;
-    default: return 1;
+    case DType::s64:
+      return 8;
+    default:
+      return 1;
   }
 }
 

@@ -7,10 +7,11 @@
 namespace snug {
 
 const char* code_name(Code code) {
-  static constexpr const char* kNames[kNumCodes] = {
-      "ok",         "invalid_argument",   "unsupported", "arena_too_small",
-      "misaligned", "corrupt_checkpoint", "io",          "device",
-      "cancelled",  "internal"};
+  static constexpr const char* kNames[kNumCodes] = {"ok",          "invalid_argument",
+                                                    "unsupported", "arena_too_small",
+                                                    "misaligned",  "corrupt_checkpoint",
+                                                    "io",          "device",
+                                                    "cancelled",   "internal"};
   const int i = static_cast<int>(code);
   return i >= 0 && i < kNumCodes ? kNames[i] : "unknown";
 }

@@ -29,7 +29,7 @@ struct [[nodiscard]] Status {
   static constexpr int kMessageCapacity = 248;
 
   Code code = Code::ok;
-  int32_t native_code = 0;             // errno, cudaError_t, ...; 0 when there is none
+  int32_t native_code = 0;              // errno, cudaError_t, ...; 0 when there is none
   char message[kMessageCapacity] = {};  // lower case, argument first, no full stop
 
   bool ok() const { return code == Code::ok; }
@@ -47,8 +47,8 @@ Status make_native_error(Code code, int32_t native_code, const char* format, ...
 #define SNUG_CONCAT_INNER(a, b) a##b
 #define SNUG_CONCAT(a, b) SNUG_CONCAT_INNER(a, b)
 
-#define SNUG_RETURN_IF_ERROR(expression)                        \
-  do {                                                          \
+#define SNUG_RETURN_IF_ERROR(expression)                                                  \
+  do {                                                                                    \
     if (::snug::Status snug_status = (expression); !snug_status.ok()) return snug_status; \
   } while (false)
 

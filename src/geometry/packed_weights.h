@@ -61,7 +61,7 @@ struct MatrixLayout {
   int64_t padded_k = 0;      // stored
   int64_t codes_offset = 0;  // bytes from the record's start
   int64_t scales_offset = 0;
-  int64_t bias_offset = 0;   // f32[padded_rows]; meaningless without bias
+  int64_t bias_offset = 0;  // f32[padded_rows]; meaningless without bias
   int64_t codes_nbytes = 0;
   int64_t scales_nbytes = 0;
 };
@@ -95,8 +95,8 @@ SNUG_HD constexpr int64_t packed_row(const PackedLayout& layout, bool fc1, bool 
 SNUG_HD constexpr int64_t code_byte_offset(const PackedLayout& layout, const MatrixLayout& m,
                                            int64_t row, int64_t k) {
   if (layout.tag == LayoutTag::plain) return row * (m.padded_k / 2) + k / 2;
-  const int64_t tile = (row / kPanelRows * (m.padded_k / kTileK) + k / kTileK) * 2 +
-                       row % kPanelRows / kTileRows;
+  const int64_t tile =
+      (row / kPanelRows * (m.padded_k / kTileK) + k / kTileK) * 2 + row % kPanelRows / kTileRows;
   const int64_t vector = k % kTileK / 8, lane = row % kTileRows;
   return tile * kTileNbytes + (vector * kTileRows + lane) * 4 + k % 8 / 2;
 }
@@ -106,8 +106,8 @@ SNUG_HD constexpr int64_t scale_byte_offset(const PackedLayout& layout, const Ma
                                             int64_t row, int64_t k) {
   const int64_t group = format_info(layout.format).group_size;
   if (layout.tag == LayoutTag::plain) return row * (m.padded_k / group) + k / group;
-  const int64_t tile = (row / kPanelRows * (m.padded_k / kTileK) + k / kTileK) * 2 +
-                       row % kPanelRows / kTileRows;
+  const int64_t tile =
+      (row / kPanelRows * (m.padded_k / kTileK) + k / kTileK) * 2 + row % kPanelRows / kTileRows;
   const int64_t groups = kTileK / group;
   return (tile * groups + k % kTileK / group) * kTileRows + row % kTileRows;
 }

@@ -29,8 +29,7 @@ Status check_activation(const Activation& a) {
                       static_cast<double>(a.limit), name);
   }
   if (oai ? !(std::isfinite(a.alpha) && std::isfinite(a.beta)) : !(a.alpha == 1 && a.beta == 0)) {
-    return make_error(Code::invalid_argument,
-                      "activation.alpha, beta: have %g, %g; %s needs %s",
+    return make_error(Code::invalid_argument, "activation.alpha, beta: have %g, %g; %s needs %s",
                       static_cast<double>(a.alpha), static_cast<double>(a.beta), name,
                       oai ? "finite values" : "1, 0");
   }

@@ -67,14 +67,16 @@ template <class T>
 SNUG_HD T activate(const Activation& a, T gate, T up) {
   const T limit = static_cast<T>(a.limit);
   switch (a.kind) {
-    case ActivationKind::silu: return gate * sigmoid(gate) * up;
+    case ActivationKind::silu:
+      return gate * sigmoid(gate) * up;
     case ActivationKind::gelu_tanh: {
       const T inner = T(0.7978845608028654) * (gate + T(0.044715) * gate * gate * gate);
       return T(0.5) * gate * (T(1) + std::tanh(inner)) * up;
     }
     case ActivationKind::gelu:
       return T(0.5) * gate * (T(1) + std::erf(gate * T(0.7071067811865476))) * up;
-    case ActivationKind::relu2: return gate < T(0) ? T(0) : gate * gate;
+    case ActivationKind::relu2:
+      return gate < T(0) ? T(0) : gate * gate;
     case ActivationKind::swiglu_oai: {
       const T g = clamp_above(gate, limit);
       const T u = clamp_both(up, limit);

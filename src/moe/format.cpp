@@ -67,8 +67,8 @@ uint8_t quantize_group(Format format, const float* group, int size, float global
 
 }  // namespace
 
-Status quantize_matrix(Format format, const float* matrix, int64_t rows, int64_t k,
-                       uint8_t* codes, uint8_t* scales, float* global_scale) {
+Status quantize_matrix(Format format, const float* matrix, int64_t rows, int64_t k, uint8_t* codes,
+                       uint8_t* scales, float* global_scale) {
   const FormatInfo info = format_info(format);
   if (k % info.group_size != 0) {
     return make_error(Code::invalid_argument, "k: have %lld, %s needs a multiple of %d",

@@ -42,8 +42,8 @@ SNUG_HD constexpr float e2m1_to_f32(uint8_t code) {
   const uint32_t magnitude = code & 7u;
   const uint32_t exponent = magnitude >> 1, mantissa = magnitude & 1u;
   // Normal: 2^(e-1) * (1 + m/2). Subnormal (e = 0): m * 0.5.
-  const uint32_t bits = exponent != 0 ? (exponent + 126u) << 23 | mantissa << 22
-                                      : mantissa * 0x3F000000u;
+  const uint32_t bits =
+      exponent != 0 ? (exponent + 126u) << 23 | mantissa << 22 : mantissa * 0x3F000000u;
   return std::bit_cast<float>(bits | (code & 8u) << 28);
 }
 
@@ -93,7 +93,7 @@ uint8_t f32_to_e8m0_floor(float x);
 /// Errors: k not a multiple of the group; a NaN or infinity in the input, naming row and column.
 /// Source: the block rules of the OCP MX specification (E8M0 = floor(log2 amax) - 2) and of
 /// ModelOpt (E4M3 = amax / 6 / global); elements round to nearest even against the rounded scale.
-Status quantize_matrix(Format format, const float* matrix, int64_t rows, int64_t k,
-                       uint8_t* codes, uint8_t* scales, float* global_scale);
+Status quantize_matrix(Format format, const float* matrix, int64_t rows, int64_t k, uint8_t* codes,
+                       uint8_t* scales, float* global_scale);
 
 }  // namespace snug

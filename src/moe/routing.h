@@ -27,11 +27,11 @@ inline constexpr float kMaxRoutingScale = 0x1p60f;
 /// The router of a model. Defaults: softmax over the chosen experts (Qwen3-MoE, Mixtral, gpt-oss).
 struct Routing {
   Score score = Score::softmax;
-  bool renormalize = true;   // weights of a token sum to `scale`
-  int32_t num_groups = 1;    // experts split evenly; 1 = no groups
-  int32_t topk_groups = 1;   // groups that stay
+  bool renormalize = true;  // weights of a token sum to `scale`
+  int32_t num_groups = 1;   // experts split evenly; 1 = no groups
+  int32_t topk_groups = 1;  // groups that stay
   GroupRank group_rank = GroupRank::top2_sum;
-  float scale = 1;           // multiplies the weights, once
+  float scale = 1;  // multiplies the weights, once
 };
 
 /// Refuses unknown enums, groups that do not divide num_experts, topk_groups out of 1..num_groups,
@@ -49,14 +49,16 @@ SNUG_HD inline float clean_logit(float logit) {
 SNUG_HD inline float score_of(Score score, float logit, float max_logit) {
   if (logit == -std::numeric_limits<float>::infinity()) return 0.0f;
   switch (score) {
-    case Score::softmax: return exp_portable(add_rn(logit, -max_logit));
+    case Score::softmax:
+      return exp_portable(add_rn(logit, -max_logit));
     case Score::sigmoid: {
       // From e^-|x| so that nothing overflows; both branches are the same function.
       const float u = exp_portable(logit < 0 ? logit : -logit);
       const float d = add_rn(1.0f, u);
       return logit < 0 ? div_rn(u, d) : div_rn(1.0f, d);
     }
-    case Score::sqrt_softplus: return sqrt_rn(softplus_portable(logit));
+    case Score::sqrt_softplus:
+      return sqrt_rn(softplus_portable(logit));
   }
   return 0.0f;
 }
@@ -109,8 +111,8 @@ SNUG_HD inline uint64_t choose_groups(const Routing& r, int32_t num_experts, con
 /// Source: softmax top-k as in Qwen3-MoE and gpt-oss; noaux and groups as in DeepSeek-V3;
 /// sqrt-softplus as in DeepSeek-V4.
 SNUG_HD inline void route_token(const Routing& r, int32_t num_experts, int32_t top_k,
-                                const float* logits, const float* bias, float* choice,
-                                int32_t* ids, float* weights) {
+                                const float* logits, const float* bias, float* choice, int32_t* ids,
+                                float* weights) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   float max_logit = -kInf;
   for (int32_t e = 0; e < num_experts; ++e) {

@@ -10,7 +10,7 @@ namespace snug {
 
 inline constexpr int32_t kMaxExperts = 4096;
 inline constexpr int32_t kMaxTopK = 32;
-inline constexpr int32_t kMaxWidth = 1 << 17;        // hidden and intermediate
+inline constexpr int32_t kMaxWidth = 1 << 17;  // hidden and intermediate
 inline constexpr int64_t kMaxTokens = int64_t{1} << 24;
 
 /// Sizes of the layer. `intermediate` is this rank's share under tensor parallelism.

@@ -52,10 +52,10 @@ ArenaLayout lay_out_arena(const Caps& caps, const KernelFamily& family, const Po
   const bool reference = family.combine == Combine::token;
 
   if (!reference) {
-    const int64_t counters =
-        family.combine == Combine::column_block ? ceil_div(caps.shape.hidden, policy.column_block) : 0;
-    set(layout, SliceId::sync, 64 + counters, DType::s32, Step::route,
-        Step::combine);
+    const int64_t counters = family.combine == Combine::column_block
+                                 ? ceil_div(caps.shape.hidden, policy.column_block)
+                                 : 0;
+    set(layout, SliceId::sync, 64 + counters, DType::s32, Step::route, Step::combine);
   }
   if (family.groups_routes) {
     set(layout, SliceId::local_expert, routes, DType::s32, Step::route, Step::combine);
@@ -64,8 +64,9 @@ ArenaLayout lay_out_arena(const Caps& caps, const KernelFamily& family, const Po
     set(layout, SliceId::active_experts, experts, DType::s32, Step::route, Step::fc2);
     set(layout, SliceId::expert_cursor, experts, DType::s32, Step::route, Step::route);
     if (family.machine == Machine::cuda) {
-      set(layout, SliceId::tile_expert, max_packed_slots(routes, policy.route_tile, experts) / policy.route_tile,
-          DType::s32, Step::route, Step::fc2);
+      set(layout, SliceId::tile_expert,
+          max_packed_slots(routes, policy.route_tile, experts) / policy.route_tile, DType::s32,
+          Step::route, Step::fc2);
     }
   }
   if (reference) {  // one route and one token at a time
@@ -77,9 +78,8 @@ ArenaLayout lay_out_arena(const Caps& caps, const KernelFamily& family, const Po
   }
   if (family.combine == Combine::column_block || family.combine == Combine::worker_block) {
     const int64_t blocks = ceil_div(caps.shape.hidden, policy.column_block);
-    const int64_t copies = family.combine == Combine::worker_block
-                               ? workers
-                               : min_of(blocks, kColumnBlocksInFlight);
+    const int64_t copies =
+        family.combine == Combine::worker_block ? workers : min_of(blocks, kColumnBlocksInFlight);
     set(layout, SliceId::fc2_rows, copies * routes * policy.column_block, DType::f32, Step::fc2,
         Step::combine);
   }

@@ -25,22 +25,22 @@ constexpr const char* step_name(Step step) {
 
 /// What a slice holds. The order is the order of placement.
 enum class SliceId : int32_t {
-  sync = 0,            // s32[64 + column blocks]  task counters and barrier words
-  local_expert = 1,    // s32[routes]             local expert of each route, -1 = contributes nothing
+  sync = 0,          // s32[64 + column blocks]  task counters and barrier words
+  local_expert = 1,  // s32[routes]             local expert of each route, -1 = contributes nothing
   expert_offsets = 2,  // s32[experts + 1]        first slot of each expert
   slot_route = 3,      // s32[routes]             route of each slot, grouped by expert
   tile_expert = 4,     // s32[tiles]              expert of each route tile
-  activated = 5,       // [routes, intermediate]  FC1's output after activation (bf16; f64 reference)
-  fc2_rows = 6,        // [.., routes, column_block]  FC2's rows of a block (f32; f64 reference)
+  activated = 5,  // [routes, intermediate]  FC1's output after activation (bf16; f64 reference)
+  fc2_rows = 6,   // [.., routes, column_block]  FC2's rows of a block (f32; f64 reference)
   active_experts = 7,  // s32[experts]            the experts that have slots, ascending
   expert_cursor = 8,   // s32[experts]            next free slot of each expert while grouping
 };
 inline constexpr int kNumSlices = 9;
 
 constexpr const char* slice_name(SliceId id) {
-  constexpr const char* kNames[kNumSlices] = {"sync",      "local_expert", "expert_offsets",
-                                              "slot_route", "tile_expert",  "activated",
-                                              "fc2_rows",  "active_experts", "expert_cursor"};
+  constexpr const char* kNames[kNumSlices] = {"sync",       "local_expert",   "expert_offsets",
+                                              "slot_route", "tile_expert",    "activated",
+                                              "fc2_rows",   "active_experts", "expert_cursor"};
   return kNames[static_cast<int>(id)];
 }
 
@@ -65,10 +65,10 @@ inline constexpr int64_t kColumnBlocksInFlight = 2;
 
 /// How a regime does its work; with a token count it fixes every size.
 struct Policy {
-  int32_t family = 0;         // index into the plan's families
-  int32_t route_tile = 8;     // slots a tile holds, or the widest tile
-  int32_t column_block = 0;   // columns of FC2 in memory at a time; 0 = none
-  int64_t chunk_tokens = 0;   // tokens processed together
+  int32_t family = 0;        // index into the plan's families
+  int32_t route_tile = 8;    // slots a tile holds, or the widest tile
+  int32_t column_block = 0;  // columns of FC2 in memory at a time; 0 = none
+  int64_t chunk_tokens = 0;  // tokens processed together
 };
 
 /// Prices and places the slices of one chunk of `chunk_tokens` tokens (the live count if smaller).

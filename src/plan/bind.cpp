@@ -21,7 +21,8 @@ struct Extent {
 Extent extent_of(const char* name, const void* data, int64_t rows, int64_t columns, int64_t stride,
                  int element_nbytes) {
   const int64_t elements = rows > 0 ? (rows - 1) * stride + columns : 0;
-  return {name, reinterpret_cast<uintptr_t>(data), static_cast<uint64_t>(elements * element_nbytes)};
+  return {name, reinterpret_cast<uintptr_t>(data),
+          static_cast<uint64_t>(elements * element_nbytes)};
 }
 
 Status check_apart(const Extent& written, const Extent& other) {
@@ -148,8 +149,8 @@ Status check_io(const Caps& caps, const IoView& io) {
   SNUG_RETURN_IF_ERROR(check_dtype("topk_ids", io.ids_dtype, DType::s32, DType::s64));
   SNUG_RETURN_IF_ERROR(check_dtype("topk_weights", io.weights_dtype, DType::f32, DType::bf16));
   SNUG_RETURN_IF_ERROR(check_matrix("x", io.x, io.x_stride, hidden, 2));
-  SNUG_RETURN_IF_ERROR(check_matrix("topk_ids", io.topk_ids, io.ids_stride, top_k,
-                                    dtype_nbytes(io.ids_dtype)));
+  SNUG_RETURN_IF_ERROR(
+      check_matrix("topk_ids", io.topk_ids, io.ids_stride, top_k, dtype_nbytes(io.ids_dtype)));
   SNUG_RETURN_IF_ERROR(check_matrix("topk_weights", io.topk_weights, io.weights_stride, top_k,
                                     dtype_nbytes(io.weights_dtype)));
   return check_matrix("output", io.output, io.output_stride, hidden,

@@ -27,19 +27,19 @@ struct WeightsView {
 /// The caller's memory of one call. Inputs are never written. Strides count elements.
 struct IoView {
   int64_t num_tokens = 0;
-  const void* x = nullptr;             // bf16[num_tokens, hidden]
-  int64_t x_stride = 0;                // >= hidden
-  const void* topk_ids = nullptr;      // s32 or s64 [num_tokens, top_k], global ids
+  const void* x = nullptr;         // bf16[num_tokens, hidden]
+  int64_t x_stride = 0;            // >= hidden
+  const void* topk_ids = nullptr;  // s32 or s64 [num_tokens, top_k], global ids
   DType ids_dtype = DType::s32;
   int64_t ids_stride = 0;              // >= top_k
   const void* topk_weights = nullptr;  // f32 or bf16 [num_tokens, top_k]
   DType weights_dtype = DType::f32;
-  int64_t weights_stride = 0;          // >= top_k
+  int64_t weights_stride = 0;           // >= top_k
   const int32_t* expert_map = nullptr;  // s32[num_experts] -> local id or -1; null = identity
-  bool allow_replicas = false;         // several experts may map to one local expert
-  void* output = nullptr;              // output_dtype[num_tokens, hidden], overwritten
-  int64_t output_stride = 0;           // >= hidden
-  void* arena = nullptr;               // arena_nbytes bytes, kArenaAlignment-aligned
+  bool allow_replicas = false;          // several experts may map to one local expert
+  void* output = nullptr;               // output_dtype[num_tokens, hidden], overwritten
+  int64_t output_stride = 0;            // >= hidden
+  void* arena = nullptr;                // arena_nbytes bytes, kArenaAlignment-aligned
   uint64_t arena_nbytes = 0;
 };
 

@@ -33,10 +33,10 @@ struct Caps {
   DType output_dtype = DType::bf16;     // bf16 or f32
   Numerics numerics = Numerics::contract;
   int64_t max_tokens = 0;
-  int64_t expected_tokens = 0;   // 0 = max_tokens; where the 2% rule is kept strictly
-  uint64_t arena_limit = 0;      // bytes; 0 = none
-  int32_t route_tile_pin = 0;    // 0 = automatic; else honoured exactly or refused
-  int32_t num_threads = 1;       // CPU workers; their private slices are priced
+  int64_t expected_tokens = 0;  // 0 = max_tokens; where the 2% rule is kept strictly
+  uint64_t arena_limit = 0;     // bytes; 0 = none
+  int32_t route_tile_pin = 0;   // 0 = automatic; else honoured exactly or refused
+  int32_t num_threads = 1;      // CPU workers; their private slices are priced
 };
 
 /// Checks everything that does not depend on the device; names the argument, what it was and what

@@ -58,8 +58,7 @@ std::vector<int32_t> column_blocks(const Caps& caps, const KernelFamily& family)
   if (family.combine == Combine::worker_block) return {family.column_granule};
   std::vector<int32_t> blocks;
   for (int64_t parts = 1; parts <= 64; parts *= 2) {
-    const int64_t block =
-        align_up(ceil_div(caps.shape.hidden, parts), family.column_granule);
+    const int64_t block = align_up(ceil_div(caps.shape.hidden, parts), family.column_granule);
     if (blocks.empty() || blocks.back() != block) blocks.push_back(static_cast<int32_t>(block));
   }
   return blocks;
@@ -89,8 +88,10 @@ Verdict judge_family(const Caps& caps, const Device& device, const KernelFamily&
     return refuse("numerics other than contract are the reference backend's");
   }
   if (caps.batch_invariant && family.max_routes != 0) {
-    return refuse("batch_invariant needs one family for all token counts, this one ends at %lld "
-                  "routes", static_cast<long long>(family.max_routes));
+    return refuse(
+        "batch_invariant needs one family for all token counts, this one ends at %lld "
+        "routes",
+        static_cast<long long>(family.max_routes));
   }
   return {};
 }

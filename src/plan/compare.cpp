@@ -9,8 +9,10 @@ ActivationKind reference_activation(ActivationKind kind) {
   switch (kind) {
     case ActivationKind::relu2:
     case ActivationKind::situ:
-    case ActivationKind::swiglu_oai: return kind;
-    default: return ActivationKind::silu;
+    case ActivationKind::swiglu_oai:
+      return kind;
+    default:
+      return ActivationKind::silu;
   }
 }
 

@@ -22,13 +22,13 @@ constexpr const char* machine_name(Machine m) {
 struct Device {
   char name[24] = {};
   Machine machine = Machine::cpu;
-  int32_t arch = 0;           // CUDA: 80, 89, 90, 120; CPU: 0
-  int32_t num_units = 1;      // SMs, or cores
-  int32_t smem_nbytes = 0;    // shared memory a CTA may ask for; CPU: 0
-  int64_t l2_nbytes = 0;      // shared by all units
-  double read_gbps = 1;       // device memory, whole device
-  double matrix_tflops = 1;   // dense bf16 with f32 accumulation, whole device
-  double step_us = 1;         // a dependent launch, or a barrier over all workers
+  int32_t arch = 0;          // CUDA: 80, 89, 90, 120; CPU: 0
+  int32_t num_units = 1;     // SMs, or cores
+  int32_t smem_nbytes = 0;   // shared memory a CTA may ask for; CPU: 0
+  int64_t l2_nbytes = 0;     // shared by all units
+  double read_gbps = 1;      // device memory, whole device
+  double matrix_tflops = 1;  // dense bf16 with f32 accumulation, whole device
+  double step_us = 1;        // a dependent launch, or a barrier over all workers
 };
 
 /// The devices known by name: h200, rtx-pro-6000, a100, l40s, cpu, reference.

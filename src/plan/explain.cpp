@@ -39,15 +39,16 @@ int32_t peak_regime(const Plan& plan) {
 int64_t grid_of(const Plan& plan, const Schedule& s, Step step) {
   const KernelFamily& family = plan.families[s.policy.family];
   if (family.machine != Machine::cpu) return step == Step::route ? 1 : s.num_workers;
-  const PackedLayout layout =
-      make_packed_layout(family.layout, plan.caps.format, plan.caps.shape,
-                         plan.caps.activation.kind, plan.caps.has_bias);
+  const PackedLayout layout = make_packed_layout(family.layout, plan.caps.format, plan.caps.shape,
+                                                 plan.caps.activation.kind, plan.caps.has_bias);
   switch (step) {
-    case Step::route: return 1;
+    case Step::route:
+      return 1;
     case Step::fc1:
       return fc1_panels(layout) *
              min_of<int64_t>(plan.caps.shape.num_local_experts, s.chunk_routes);
-    default: return fc2_panels(layout);
+    default:
+      return fc2_panels(layout);
   }
 }
 
@@ -127,9 +128,8 @@ void append_regime(std::string& text, const Plan& plan, const Regime& regime) {
   for (int i = 0; i < kNumSteps; ++i) {
     const Step step = static_cast<Step>(i);
     append(text, "  %-8s %-44s grid %-6lld %10.2f MB %10.3f GFLOP %9.1f us\n", step_name(step),
-           kernel_id(plan, s.policy, step).c_str(),
-           static_cast<long long>(grid_of(plan, s, step)), p.steps[i].nbytes * 1e-6,
-           p.steps[i].flops * 1e-9, p.steps[i].us);
+           kernel_id(plan, s.policy, step).c_str(), static_cast<long long>(grid_of(plan, s, step)),
+           p.steps[i].nbytes * 1e-6, p.steps[i].flops * 1e-9, p.steps[i].us);
   }
 }
 

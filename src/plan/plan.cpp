@@ -20,8 +20,8 @@ constexpr double kToleranceAboveExpected = 1.10;
 
 /// One decision point: its candidates, fastest first, and the token count they are priced for.
 struct Point {
-  int64_t tokens = 0;        // of the grid; the last one may lie above max_tokens
-  int64_t live_tokens = 0;   // min(tokens, max_tokens)
+  int64_t tokens = 0;       // of the grid; the last one may lie above max_tokens
+  int64_t live_tokens = 0;  // min(tokens, max_tokens)
   std::vector<Candidate> candidates;
 };
 
@@ -64,8 +64,8 @@ uint64_t smallest_arena(const Plan& plan, const Point& point, double tolerance) 
   const double limit = point.candidates.front().us * tolerance;
   for (const Candidate& c : point.candidates) {
     if (c.us > limit) break;
-    best = min_of(best, price(plan.caps, plan.families[c.policy.family], c.policy,
-                              point.live_tokens));
+    best =
+        min_of(best, price(plan.caps, plan.families[c.policy.family], c.policy, point.live_tokens));
   }
   return best;
 }
@@ -75,7 +75,7 @@ uint64_t smallest_arena(const Plan& plan, const std::vector<Point>& points, bool
       plan.caps.expected_tokens > 0 ? plan.caps.expected_tokens : plan.caps.max_tokens;
   uint64_t nbytes = 0;
   for (const Point& point : points) {
-    const double tolerance = feasible_only                     ? 1e300
+    const double tolerance = feasible_only                   ? 1e300
                              : point.live_tokens <= expected ? kTolerance
                                                              : kToleranceAboveExpected;
     nbytes = max_of(nbytes, smallest_arena(plan, point, tolerance));
@@ -94,10 +94,10 @@ const Candidate& fastest_within(const Plan& plan, const Point& point, uint64_t n
 
 bool same_work(const Regime& regime, const Policy& next) {
   const Policy& p = regime.policy;
-  const bool both_whole = p.chunk_tokens >= regime.last_tokens && next.chunk_tokens > p.chunk_tokens;
+  const bool both_whole =
+      p.chunk_tokens >= regime.last_tokens && next.chunk_tokens > p.chunk_tokens;
   return p.family == next.family && p.route_tile == next.route_tile &&
-         p.column_block == next.column_block &&
-         (p.chunk_tokens == next.chunk_tokens || both_whole);
+         p.column_block == next.column_block && (p.chunk_tokens == next.chunk_tokens || both_whole);
 }
 
 /// Appends the counts up to `point` under `policy`, joining them to the last regime if it does the
@@ -106,8 +106,8 @@ void append(Plan& plan, const Point& point, const Policy& policy) {
   const bool whole = policy.chunk_tokens >= point.tokens;
   if (plan.num_regimes > 0) {
     Regime& last = plan.regimes[plan.num_regimes - 1];
-    const bool joins = same_work(last, policy) && (whole || last.policy.chunk_tokens ==
-                                                                policy.chunk_tokens);
+    const bool joins =
+        same_work(last, policy) && (whole || last.policy.chunk_tokens == policy.chunk_tokens);
     if (joins) {
       last.last_tokens = point.live_tokens;
       last.policy.chunk_tokens = min_of(policy.chunk_tokens, plan.caps.max_tokens);
@@ -172,10 +172,10 @@ Status fill_plan(Plan& plan) {
   }
   SNUG_RETURN_IF_ERROR(choose_regimes(plan, points));
   const LayoutTag tag = plan.families[plan.regimes[0].policy.family].layout;
-  plan.weights_nbytes = static_cast<uint64_t>(
-      make_packed_layout(tag, plan.caps.format, plan.caps.shape, plan.caps.activation.kind,
-                         plan.caps.has_bias)
-          .total_nbytes());
+  plan.weights_nbytes =
+      static_cast<uint64_t>(make_packed_layout(tag, plan.caps.format, plan.caps.shape,
+                                               plan.caps.activation.kind, plan.caps.has_bias)
+                                .total_nbytes());
   plan.predicted_us = predict(plan, plan.caps.max_tokens).us;
   return {};
 }

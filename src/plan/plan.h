@@ -38,7 +38,7 @@ struct Plan {
 struct Schedule {
   int64_t num_tokens = 0;
   int32_t regime = 0;
-  Policy policy;              // chunk_tokens is already the live chunk
+  Policy policy;  // chunk_tokens is already the live chunk
   int64_t num_chunks = 0;
   int64_t chunk_routes = 0;   // routes of a full chunk
   int64_t max_tiles = 0;      // route tiles of a chunk, whatever the routing
@@ -51,7 +51,8 @@ struct Schedule {
 /// Without arena_limit: the smallest arena whose every decision point is predicted within 2% of
 /// its fastest policy (10% above expected_tokens). With it: the fastest policies that fit.
 /// Errors: those of check_caps and check_device; unsupported when no family is left, with the
-/// first reasons; arena_too_small when arena_limit cannot be met, naming the smallest feasible size.
+/// first reasons; arena_too_small when arena_limit cannot be met, naming the smallest feasible
+/// size.
 Result<Plan> make_plan(const Caps& caps, const Device& device,
                        std::span<const KernelFamily> families);
 

@@ -73,8 +73,8 @@ void add_chunk(const Caps& caps, const Device& device, const KernelFamily& famil
   const double fc1_nbytes = fc1_weights + w.tokens * hidden * 2 + activated;
   fc1.nbytes += fc1_nbytes;
   fc1.flops += 2 * w.routes * n1 * hidden;
-  fc1.us += device.step_us + max_of(transfer_us(fc1_nbytes, read),
-                                    compute_us(2 * w.slots * n1 * hidden, rate));
+  fc1.us += device.step_us +
+            max_of(transfer_us(fc1_nbytes, read), compute_us(2 * w.slots * n1 * hidden, rate));
 
   StepCost& fc2 = p.steps[static_cast<int>(Step::fc2)];
   const double fc2_weights =
@@ -128,8 +128,8 @@ Prediction predict(const Caps& caps, const Device& device, const KernelFamily& f
   const double weights = expected_touched_experts(caps.shape, num_tokens) *
                          static_cast<double>(layout.fc1.codes_nbytes + layout.fc1.scales_nbytes +
                                              layout.fc2.codes_nbytes + layout.fc2.scales_nbytes);
-  p.floor_us = max_of(transfer_us(weights, device.read_gbps),
-                      compute_us(flops, device.matrix_tflops));
+  p.floor_us =
+      max_of(transfer_us(weights, device.read_gbps), compute_us(flops, device.matrix_tflops));
   return p;
 }
 

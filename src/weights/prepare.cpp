@@ -44,7 +44,8 @@ Status check_job(const Job& job) {
   }
   if (s.rows.first_row < 0 || s.rows.row_step < 1 || s.rows.first_k < 0 ||
       s.rows.first_k % info.group_size != 0) {
-    return fail(job, "row map needs first_row >= 0, row_step >= 1, first_k a multiple of the group");
+    return fail(job,
+                "row map needs first_row >= 0, row_step >= 1, first_k a multiple of the group");
   }
   const int64_t k_end = s.rows.first_k + job.matrix.k;
   if (s.code_row_nbytes < k_end / 2) return fail(job, "code_row_nbytes is shorter than a row");
@@ -88,11 +89,10 @@ Status check_scale(const Job& job, int64_t row, int64_t group, uint8_t byte,
     finite = std::isfinite(e2m1_to_f32(unpack_code(row_codes, k)) * scale);
   }
   if (finite) return {};
-  return make_error(Code::corrupt_checkpoint,
-                    "expert %d %s row %lld: scale byte 0x%02x of group %lld %s", job.expert,
-                    job.projection, static_cast<long long>(row), byte,
-                    static_cast<long long>(group),
-                    std::isnan(scale) ? "is NaN" : "makes a weight infinite");
+  return make_error(
+      Code::corrupt_checkpoint, "expert %d %s row %lld: scale byte 0x%02x of group %lld %s",
+      job.expert, job.projection, static_cast<long long>(row), byte, static_cast<long long>(group),
+      std::isnan(scale) ? "is NaN" : "makes a weight infinite");
 }
 
 uint32_t swap_nibbles(uint32_t pairs) {
@@ -159,11 +159,10 @@ Status pack_matrix(const Job& job, int global_index, uint8_t* record) {
   for (int64_t row = 0; row < job.rows; ++row) {
     SNUG_RETURN_IF_ERROR(pack_row(job, row, record));
   }
-  const float global = job.source.global_scale_use == GlobalScaleUse::divide
-                           ? 1.0f / job.source.global_scale
-                       : job.source.global_scale_use == GlobalScaleUse::multiply
-                           ? job.source.global_scale
-                           : 1.0f;
+  const float global =
+      job.source.global_scale_use == GlobalScaleUse::divide     ? 1.0f / job.source.global_scale
+      : job.source.global_scale_use == GlobalScaleUse::multiply ? job.source.global_scale
+                                                                : 1.0f;
   if (!std::isfinite(global)) return fail(job, "the reciprocal of the global scale is infinite");
   reinterpret_cast<float*>(record + job.layout.globals_offset)[global_index] = global;
   return pack_bias(job, record);
@@ -188,8 +187,8 @@ Status prepare_expert(const PackedLayout& layout, const ExpertSource& source, in
     return make_error(Code::invalid_argument,
                       "expert %d up: is given, but the activation is not gated", expert);
   }
-  return pack_matrix(
-      {layout, layout.fc2, source.down, "down", expert, false, false, layout.hidden}, 2, record);
+  return pack_matrix({layout, layout.fc2, source.down, "down", expert, false, false, layout.hidden},
+                     2, record);
 }
 
 Result<ExpertSource> shard_expert(const ExpertSource& source, Format format, int64_t intermediate,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the weights of one expert lie before preparation, with every convention spelled out.
 // Nothing here owns memory: the caller or a mapped file does, until prepare returns.
+// tidy: no twin, plain data; prepare and checkpoint tests exercise it
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What must not compile does not: each snippet fails where its marked line is in, and compiles where
-it is out, so that a failure has the reason we mean."""
+"""What must not compile does not: each snippet fails with its marked line and compiles without it,
+so that a failure has the reason we mean."""
 import argparse
 import subprocess
 import sys

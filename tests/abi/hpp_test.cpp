@@ -66,8 +66,8 @@ TEST(Hpp, ProgressCanCancel) {
   const auto plan = snug::Plan::make(caps, *snug::device_by_name("cpu"));
   ASSERT_TRUE(plan);
   std::vector<std::byte> bytes(plan->weights_nbytes() + 64);
-  void* storage = reinterpret_cast<void*>(
-      (reinterpret_cast<uintptr_t>(bytes.data()) + 63) / 64 * 64);
+  void* storage =
+      reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(bytes.data()) + 63) / 64 * 64);
   auto weights = snug::Weights::make(*plan, storage, plan->weights_nbytes());
   ASSERT_TRUE(weights);
   int64_t seen = 0;

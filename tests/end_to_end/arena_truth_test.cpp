@@ -139,7 +139,8 @@ TEST_P(Arena, TwoArenasShareOneSetOfWeights) {
   const RandomModel model(spec, 33);
   BoundLayer layer(model, caps_of(spec, 33), "cpu");
   const std::vector<float> want = layer.run(33);
-  std::vector<float> outputs[2] = {std::vector<float>(want.size()), std::vector<float>(want.size())};
+  std::vector<float> outputs[2] = {std::vector<float>(want.size()),
+                                   std::vector<float>(want.size())};
   std::vector<std::thread> threads;
   for (std::vector<float>& output : outputs) {
     threads.emplace_back([&] {

@@ -76,7 +76,7 @@ TEST_P(InvalidInput, InvalidIdsContributeNothing) {
   const std::vector<float> plain = run(io());
   for (const int32_t bad : {-1, 5, 6, INT_MIN, INT_MAX, -7}) {
     model_.inputs().ids = valid;
-    model_.inputs().ids[1] = bad;                 // one route of token 0
+    model_.inputs().ids[1] = bad;  // one route of token 0
     for (int j = 0; j < 3; ++j) model_.inputs().ids[3 * 4 + static_cast<size_t>(j)] = bad;
     const std::vector<float> y = run(io());
     for (int64_t t = 0; t < kTokens; ++t) {
@@ -157,9 +157,9 @@ TEST_P(InvalidInput, NonFiniteRouterWeightsAndInputsStayInTheirRow) {
   const std::vector<float> y = run(io());
   EXPECT_TRUE(std::isnan(y[0]));
   for (const int64_t t : {1, 2, 4, 5, 6, 7, 8, 9, 10, 11}) {
-    EXPECT_EQ(std::memcmp(&y[static_cast<size_t>(t) * 64], &plain[static_cast<size_t>(t) * 64],
-                          64 * 4),
-              0);
+    EXPECT_EQ(
+        std::memcmp(&y[static_cast<size_t>(t) * 64], &plain[static_cast<size_t>(t) * 64], 64 * 4),
+        0);
   }
 }
 

@@ -21,8 +21,8 @@ double decode_code(int code) {
 double decode_scale(snug_format format, int byte) {
   if (format == SNUG_MXFP4) return std::ldexp(1.0, byte - 127);
   const int exponent = byte >> 3 & 15, mantissa = byte & 7;
-  const double magnitude = exponent == 0 ? std::ldexp(mantissa, -9)
-                                         : std::ldexp(8 + mantissa, exponent - 10);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
   return (byte & 0x80) != 0 ? -magnitude : magnitude;
 }
 
@@ -98,11 +98,14 @@ double oracle_sigmoid(double v) { return 1 / (1 + std::exp(-v)); }
 double oracle_activate(const snug_activation& a, double g, double u) {
   const double limit = a.limit;
   switch (a.kind) {
-    case SNUG_SILU: return g * oracle_sigmoid(g) * u;
+    case SNUG_SILU:
+      return g * oracle_sigmoid(g) * u;
     case SNUG_GELU_TANH:
       return 0.5 * g * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * u;
-    case SNUG_GELU: return 0.5 * g * std::erfc(-g / std::sqrt(2.0)) * u;
-    case SNUG_RELU2: return std::max(g, 0.0) * std::max(g, 0.0);
+    case SNUG_GELU:
+      return 0.5 * g * std::erfc(-g / std::sqrt(2.0)) * u;
+    case SNUG_RELU2:
+      return std::max(g, 0.0) * std::max(g, 0.0);
     case SNUG_SWIGLU_OAI: {
       const double gate = std::min(g, limit), up = std::clamp(u, -limit, limit);
       return gate * oracle_sigmoid(static_cast<double>(a.alpha) * gate) *
@@ -112,7 +115,8 @@ double oracle_activate(const snug_activation& a, double g, double u) {
       const double gate = std::min(g, limit);
       return gate * oracle_sigmoid(gate) * std::clamp(u, -limit, limit);
     }
-    default: return 4 * std::tanh(g / 4) * oracle_sigmoid(g) * 25 * std::tanh(u / 25);
+    default:
+      return 4 * std::tanh(g / 4) * oracle_sigmoid(g) * 25 * std::tanh(u / 25);
   }
 }
 
@@ -149,19 +153,17 @@ snug_caps make_caps(const LayerSpec& spec, snug_activation activation) {
 }
 
 std::vector<snug_activation> all_activations() {
-  return {{SNUG_SILU, 1, 0, 0},         {SNUG_GELU_TANH, 1, 0, 0},
-          {SNUG_GELU, 1, 0, 0},         {SNUG_RELU2, 1, 0, 0},
-          {SNUG_SWIGLU_OAI, 1.702f, 1, 7}, {SNUG_SILU_CLAMPED, 1, 0, 1.5f},
+  return {{SNUG_SILU, 1, 0, 0},  {SNUG_GELU_TANH, 1, 0, 0},       {SNUG_GELU, 1, 0, 0},
+          {SNUG_RELU2, 1, 0, 0}, {SNUG_SWIGLU_OAI, 1.702f, 1, 7}, {SNUG_SILU_CLAMPED, 1, 0, 1.5f},
           {SNUG_SITU, 1, 0, 0}};
 }
 
 RandomModel::RandomModel(const LayerSpec& spec, int64_t max_tokens) : spec_(spec) {
-  std::mt19937 generator(spec.seed * 7919u + static_cast<uint32_t>(spec.hidden * 31 +
-                                                                   spec.intermediate));
+  std::mt19937 generator(spec.seed * 7919u +
+                         static_cast<uint32_t>(spec.hidden * 31 + spec.intermediate));
   for (int32_t e = 0; e < spec.num_experts; ++e) {
     RandomExpert expert;
-    expert.gate =
-        make_matrix(spec, spec.intermediate, spec.hidden, spec.has_bias, generator);
+    expert.gate = make_matrix(spec, spec.intermediate, spec.hidden, spec.has_bias, generator);
     expert.up = make_matrix(spec, spec.intermediate, spec.hidden, spec.has_bias, generator);
     expert.down = make_matrix(spec, spec.hidden, spec.intermediate, spec.has_bias, generator);
     experts_.push_back(std::move(expert));
@@ -240,8 +242,8 @@ std::vector<double> RandomModel::oracle_row(int64_t token,
     std::vector<double> a;
     for (int64_t i = 0; i < spec_.intermediate; ++i) {
       const auto at = static_cast<size_t>(i);
-      a.push_back(round_to_bf16(oracle_activate(
-          activation, h[at], h[at + static_cast<size_t>(spec_.intermediate)])));
+      a.push_back(round_to_bf16(
+          oracle_activate(activation, h[at], h[at + static_cast<size_t>(spec_.intermediate)])));
     }
     const RandomMatrix& down = experts_[static_cast<size_t>(expert)].down;
     for (int64_t n = 0; n < spec_.hidden; ++n) {

@@ -32,7 +32,7 @@ struct RandomMatrix {
   std::vector<uint8_t> scales;  // [rows, k / group]
   std::vector<float> bias;      // [rows] or empty
   float global = 1;
-  std::vector<float> dense;     // [rows, k], code * scale; the oracle's decode
+  std::vector<float> dense;  // [rows, k], code * scale; the oracle's decode
 };
 
 struct RandomExpert {

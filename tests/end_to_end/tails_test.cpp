@@ -14,7 +14,7 @@
 namespace snug::test {
 namespace {
 
-constexpr int kIntermediates[] = {16,  32,  48,  112, 144, 176, 192, 208,  224,  312,
+constexpr int kIntermediates[] = {16,  32,  48,  112, 144, 176, 192, 208,  224, 312,
                                   352, 464, 480, 496, 512, 704, 928, 1856, 2880};
 constexpr int kHiddens[] = {16, 48, 128, 1600, 2688, 2880};
 constexpr int64_t kTokens[] = {0, 1, 2, 3, 8, 9, 17, 24, 33};
@@ -91,17 +91,20 @@ TEST_P(Tails, EveryRowIsRight) {
     }
     ASSERT_NO_FATAL_FAILURE(check_shape(spec, &worst, &cases));
   }
-  std::printf("%d cases, worst relative L2 %.2e; %d shapes off the group refused; %d left out under "
-              "a sanitizer\n", cases, worst, refused, left_out);
+  std::printf(
+      "%d cases, worst relative L2 %.2e; %d shapes off the group refused; %d left out under "
+      "a sanitizer\n",
+      cases, worst, refused, left_out);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, Tails,
-    testing::Combine(testing::ValuesIn(kIntermediates), testing::Values(SNUG_NVFP4, SNUG_MXFP4)),
-    [](const testing::TestParamInfo<Case>& info) {
-      return std::string(std::get<1>(info.param) == SNUG_MXFP4 ? "mxfp4_" : "nvfp4_") +
-             std::to_string(std::get<0>(info.param));
-    });
+INSTANTIATE_TEST_SUITE_P(All, Tails,
+                         testing::Combine(testing::ValuesIn(kIntermediates),
+                                          testing::Values(SNUG_NVFP4, SNUG_MXFP4)),
+                         [](const testing::TestParamInfo<Case>& info) {
+                           return std::string(std::get<1>(info.param) == SNUG_MXFP4 ? "mxfp4_"
+                                                                                    : "nvfp4_") +
+                                  std::to_string(std::get<0>(info.param));
+                         });
 
 // bf16 output adds its own rounding, no more; the reference backend keeps the same contract.
 TEST(TailsOutput, Bf16AndReference) {
@@ -120,9 +123,9 @@ TEST(TailsOutput, Bf16AndReference) {
           caps.output_dtype = dtype;
           const std::vector<float> y = BoundLayer(model, caps, device).run(9);
           for (int64_t token = 0; token < 9; ++token) {
-            ASSERT_LE(relative_l2(y.data() + token * spec.hidden,
-                                  model.oracle_row(token, activation)),
-                      dtype == SNUG_F32 ? 1e-3 : 4e-3)
+            ASSERT_LE(
+                relative_l2(y.data() + token * spec.hidden, model.oracle_row(token, activation)),
+                dtype == SNUG_F32 ? 1e-3 : 4e-3)
                 << device << " " << activation.kind;
           }
         }

@@ -23,13 +23,14 @@ class GuardedMemory {
     const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
     const uint64_t inner = (nbytes + alignment + page - 1) / page * page;
     mapped_nbytes_ = inner + 2 * page;
-    base_ = static_cast<uint8_t*>(mmap(nullptr, mapped_nbytes_, PROT_READ | PROT_WRITE,
-                                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    base_ = static_cast<uint8_t*>(
+        mmap(nullptr, mapped_nbytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     EXPECT_NE(base_, MAP_FAILED);
     EXPECT_EQ(mprotect(base_, page, PROT_NONE), 0);
     EXPECT_EQ(mprotect(base_ + page + inner, page, PROT_NONE), 0);
     end_ = base_ + page + inner;
-    data_ = edge == Edge::front ? base_ + page : end_ - (nbytes + alignment - 1) / alignment * alignment;
+    data_ = edge == Edge::front ? base_ + page
+                                : end_ - (nbytes + alignment - 1) / alignment * alignment;
     std::memset(base_ + page, kCanary, inner);
     fill(0xFF);
   }

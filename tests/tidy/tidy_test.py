@@ -108,7 +108,6 @@ class TidyTest(unittest.TestCase):
                 ("src/backend/cpu/run.h", "backend/cuda/kernels.h"),
                 ("src/backend/cuda/kernels.h", "backend/cpu/run.h"),
                 ("src/backend/cpu/run.h", "backend/reference/run.h"),
-                ("src/api/api.cpp", "backend/reference/run.h"),
                 ("src/backend/reference/run.h", "parallel/combine.h"),
                 ("src/parallel/combine.h", "backend/cpu/run.h"),
                 ("src/parallel/combine.h", "api/api.h"),

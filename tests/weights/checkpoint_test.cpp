@@ -120,6 +120,20 @@ TEST(Checkpoint, ConfigIsCheckedAgainstTensors) {
   EXPECT_HAS(error_of(dir.path()), "config.json: hidden_size");
 }
 
+// A folder is the whole model; one file alone may be its golden values.
+TEST(Checkpoint, AFolderHasTheExpertsThatItsConfigPromises) {
+  TempDir dir;
+  const std::string file =
+      dir.write("model.safetensors", safetensors_bytes({{"layers.0.x", "F32", {1}, std::string(4, '\0')}}));
+  EXPECT_EQ(error_of(dir.path()), "");
+  dir.write("config.json", R"({"num_experts": 8, "num_experts_per_tok": 2, "hidden_size": 64})");
+  EXPECT_HAS(error_of(dir.path()), "config.json says 8");
+  const Result<Checkpoint> alone = Checkpoint::open(file.c_str());
+  ASSERT_TRUE(alone.has_value()) << alone.error().message;
+  EXPECT_TRUE(alone->layers().empty());
+  EXPECT_NE(alone->find("layers.0.x"), nullptr);
+}
+
 TEST(Checkpoint, ShardsByIndex) {
   const std::vector<StoredTensor> all =
       make_layer({.scheme = scheme_id("compressed_tensors_nvfp4")});

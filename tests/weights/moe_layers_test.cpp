@@ -266,13 +266,6 @@ TEST(MoeLayers, SourcesPointAtTheRightBytes) {
   }
 }
 
-TEST(MoeLayers, NoExpertsWhereTheConfigHasSome) {
-  Finder finder;
-  EXPECT_EQ(finder.error(), "");
-  finder.config.num_experts = 8;
-  EXPECT_HAS(finder.error(), "config.json says 8");
-}
-
 TEST(MoeLayers, SixtyThousandTensorsInWellUnderASecond) {
   Finder finder;
   for (int32_t layer = 0; layer < 26; ++layer) {

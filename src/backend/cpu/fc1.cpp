@@ -49,10 +49,9 @@ void run_task(const Bound& bound, Range tokens, const Task& task) {
     multiply_panel(layout, layout.fc1, task.record, task.panel, rows, count, acc);
     for (int r = 0; r < count; ++r) {
       const int32_t at = slot_route[first + r];
-      const float on_input =
-          bound.caps.router_weight_on_input
-              ? router_weight_at(bound, tokens.first + at / top_k, at % top_k)
-              : 1.0f;
+      const float on_input = bound.caps.router_weight_on_input
+                                 ? router_weight_at(bound, tokens.first + at / top_k, at % top_k)
+                                 : 1.0f;
       store_slot(bound, task, acc[r], on_input, activated + (first + r) * layout.intermediate);
     }
   }

@@ -8,7 +8,8 @@
 namespace snug::cpu {
 
 // Portable C++: a tile is decoded to f32 once per 32 rows of an expert. Decoding a weight costs
-// about as much as 3 multiply-adds, and the last 32-row block of an expert is half empty on average.
+// about as much as 3 multiply-adds, and the last 32-row block of an expert is half empty on
+// average.
 inline constexpr KernelFamily kFamilies[] = {{
     .name = "portable.panel",
     .machine = Machine::cpu,

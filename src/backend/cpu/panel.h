@@ -15,7 +15,6 @@ inline constexpr int kMaxPanelRows = 32;  // activation rows of one call
 ///   rows  [num_rows]      each bf16[matrix.k]; k past the logical end is not read
 ///   acc   [num_rows][32]  f32, overwritten
 void multiply_panel(const PackedLayout& layout, const MatrixLayout& matrix, const uint8_t* record,
-                    int64_t panel, const bf16* const* rows, int num_rows,
-                    float (*acc)[kPanelRows]);
+                    int64_t panel, const bf16* const* rows, int num_rows, float (*acc)[kPanelRows]);
 
 }  // namespace snug::cpu

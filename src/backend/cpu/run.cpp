@@ -38,8 +38,8 @@ void work_body(void* argument, int32_t worker, int32_t num_workers) {
 }  // namespace
 
 #if defined(__SANITIZE_THREAD__)
-// ThreadSanitizer cannot see how OpenMP's own runtime orders fork and join (it is not instrumented),
-// so this function tells it; what the workers do between the two is checked in full.
+// ThreadSanitizer cannot see how OpenMP's own runtime orders fork and join (it is not
+// instrumented), so this function tells it; what the workers do between the two is checked in full.
 extern "C" void __tsan_acquire(void*);
 extern "C" void __tsan_release(void*);
 __attribute__((no_sanitize("thread")))

@@ -44,7 +44,9 @@ void fc1(const Bound& bound, const Route& route, T* activated) {
       case Numerics::float64:
         activated[i] = static_cast<T>(bf16_to_f32(f64_to_bf16(static_cast<double>(a))));
         break;
-      case Numerics::float64_unrounded: activated[i] = a; break;
+      case Numerics::float64_unrounded:
+        activated[i] = a;
+        break;
     }
   }
 }
