@@ -347,7 +347,7 @@ typedef struct snug_matrix {
   int32_t scale_order;       /* snug_scale_order */
   int32_t global_scale_use;  /* snug_global_scale_use */
   float global_scale;
-  int32_t reserved;          /* 0 */
+  int32_t e8m0_bias;         /* exponent bias of E8M0 scales; 127 by the format */
   int64_t first_row;
   int64_t row_step;          /* at least 1; 2 where gate and up rows alternate */
   int64_t first_k;           /* a multiple of the format's group */
@@ -362,7 +362,7 @@ typedef struct snug_expert_source {
   snug_matrix down;
 } snug_expert_source;
 
-/* row_step 1, global_scale 1, the rest zero. */
+/* row_step 1, global_scale 1, e8m0_bias 127, the rest zero. */
 SNUG_API void snug_expert_source_init(snug_expert_source* source);
 
 typedef struct snug_weights snug_weights;

@@ -120,6 +120,7 @@ Status read_matrix(const char* name, const snug_matrix& from, MatrixSource* to) 
   to->scale_order = static_cast<ScaleOrder>(from.scale_order);
   to->global_scale_use = static_cast<GlobalScaleUse>(from.global_scale_use);
   to->global_scale = from.global_scale;
+  to->e8m0_bias = from.e8m0_bias;
   to->rows = {from.first_row, from.row_step, from.first_k};
   return {};
 }

@@ -75,6 +75,7 @@ void snug_expert_source_init(snug_expert_source* source) {
   for (snug_matrix* matrix : {&source->gate, &source->up, &source->down}) {
     matrix->global_scale = 1;
     matrix->row_step = 1;
+    matrix->e8m0_bias = 127;
   }
 }
 

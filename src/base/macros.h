@@ -13,6 +13,18 @@
 #define SNUG_DEVICE inline
 #endif
 
+// GCC and clang say differently that ThreadSanitizer is on.
+#if defined(__SANITIZE_THREAD__)
+#define SNUG_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SNUG_TSAN 1
+#endif
+#endif
+#if !defined(SNUG_TSAN)
+#define SNUG_TSAN 0
+#endif
+
 namespace snug {
 
 /// Prints the failed expression with its place and aborts. Only SNUG_ASSERT calls it.

@@ -57,6 +57,11 @@ Status check_job(const Job& job) {
   if (s.bias != nullptr && s.bias_dtype != DType::bf16 && s.bias_dtype != DType::f32) {
     return fail(job, "bias dtype must be bf16 or f32");
   }
+  const bool e8m0 = info.e8m0_scales;
+  if (e8m0 ? s.e8m0_bias < 0 || s.e8m0_bias > 254 : s.e8m0_bias != 127) {
+    return fail(job,
+                e8m0 ? "e8m0_bias must be 0..254" : "e8m0_bias is for E8M0 scales (leave 127)");
+  }
   if (info.has_global_scale == (s.global_scale_use == GlobalScaleUse::none)) {
     return fail(job, info.has_global_scale ? "global scale is missing (nvfp4 has one)"
                                            : "has a global scale, mxfp4 has none");
@@ -69,12 +74,17 @@ Status check_job(const Job& job) {
   return {};
 }
 
+/// The stored scale byte, with the standard exponent bias. A byte that another bias moves out of
+/// range becomes NaN (0xFF), which check_scale refuses.
 uint8_t source_scale(const Job& job, int64_t stored_row, int64_t group) {
   const MatrixSource& s = job.source;
   const int64_t at = s.scale_order == ScaleOrder::swizzled_128x4
                          ? swizzled_scale_offset(stored_row, group, s.scale_row_nbytes)
                          : stored_row * s.scale_row_nbytes + group;
-  return s.scales[at];
+  const uint8_t byte = s.scales[at];
+  if (s.e8m0_bias == 127 || byte == 0xFF) return byte;
+  const int32_t moved = byte + 127 - s.e8m0_bias;
+  return moved >= 0 && moved <= 254 ? static_cast<uint8_t>(moved) : 0xFF;
 }
 
 /// Refuses a scale that is NaN or with which a code of its group is not finite.

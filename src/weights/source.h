@@ -42,6 +42,7 @@ struct MatrixSource {
   ScaleOrder scale_order = ScaleOrder::linear;
   GlobalScaleUse global_scale_use = GlobalScaleUse::none;
   float global_scale = 1;
+  int32_t e8m0_bias = 127;  // exponent bias of E8M0 scale bytes; some producers wrote 125
   RowMap rows;
 };
 

@@ -369,6 +369,43 @@ TEST(Scales, BadScalesAreRefusedByName) {
   snug_plan_destroy(plan);
 }
 
+// FM-06: scales written with exponent bias 125 give the same bits as the standard ones.
+TEST(Scales, ExponentBiasIsDeclared) {
+  LayerSpec spec;
+  spec.hidden = spec.intermediate = 64;
+  spec.format = SNUG_MXFP4;
+  const RandomModel model(spec, 1);
+  snug_caps caps = caps_of(spec);
+  snug_device device;
+  snug_error error = {};
+  ASSERT_EQ(snug_device_by_name("cpu", &device, &error), SNUG_OK);
+  snug_plan* plan = nullptr;
+  ASSERT_EQ(snug_plan_create(&caps, &device, &plan, &error), SNUG_OK);
+  std::vector<std::vector<uint8_t>> prepared;
+  for (const int32_t bias : {127, 125}) {
+    GuardedMemory storage(snug_plan_weights_nbytes(plan), snug_weights_alignment(),
+                          GuardedMemory::Edge::back);
+    snug_weights* weights = nullptr;
+    ASSERT_EQ(snug_weights_create(plan, storage.data(), storage.nbytes(), &weights, &error),
+              SNUG_OK);
+    RandomExpert expert = model.experts()[0];
+    for (RandomMatrix* m : {&expert.gate, &expert.up, &expert.down}) {
+      for (uint8_t& byte : m->scales) byte = static_cast<uint8_t>(byte + bias - 127);
+    }
+    snug_expert_source source = describe(expert, spec.format, true);
+    for (snug_matrix* m : {&source.gate, &source.up, &source.down}) m->e8m0_bias = bias;
+    ASSERT_EQ(snug_weights_put(weights, 0, &source, &error), SNUG_OK) << error.message;
+    const auto* bytes = static_cast<const uint8_t*>(storage.data());
+    prepared.emplace_back(bytes, bytes + storage.nbytes() / 3);  // the first of three experts
+    expert.up.scales[0] = 0;
+    source.up.e8m0_bias = 254;
+    EXPECT_EQ(snug_weights_update(weights, 0, &source, &error), SNUG_CORRUPT_CHECKPOINT);
+    snug_weights_destroy(weights);
+  }
+  EXPECT_EQ(prepared[0], prepared[1]);
+  snug_plan_destroy(plan);
+}
+
 // Routing: NaN logits count as -inf; ids stay distinct and in range, weights finite.
 TEST(RoutingInput, NanLogits) {
   snug_routing routing;

@@ -37,7 +37,7 @@ void work_body(void* argument, int32_t worker, int32_t num_workers) {
 
 }  // namespace
 
-#if defined(__SANITIZE_THREAD__)
+#if SNUG_TSAN
 // ThreadSanitizer cannot see how OpenMP's own runtime orders fork and join (it is not
 // instrumented), so this function tells it; what the workers do between the two is checked in full.
 extern "C" void __tsan_acquire(void*);
@@ -45,21 +45,21 @@ extern "C" void __tsan_release(void*);
 __attribute__((no_sanitize("thread")))
 #endif
 void parallel_openmp(void* /*context*/, int32_t num_workers, Executor::Body body, void* argument) {
-#if defined(__SANITIZE_THREAD__)
+#if SNUG_TSAN
   static char fork, join;
   __tsan_release(&fork);
 #endif
 #pragma omp parallel num_threads(num_workers)
   {
-#if defined(__SANITIZE_THREAD__)
+#if SNUG_TSAN
     __tsan_acquire(&fork);
 #endif
     body(argument, omp_get_thread_num(), omp_get_num_threads());
-#if defined(__SANITIZE_THREAD__)
+#if SNUG_TSAN
     __tsan_release(&join);
 #endif
   }
-#if defined(__SANITIZE_THREAD__)
+#if SNUG_TSAN
   __tsan_acquire(&join);
 #endif
 }
