@@ -84,12 +84,8 @@ snug_status snug_weights_create(const snug_plan* plan, void* storage, uint64_t s
   if (weights == nullptr) return finish(null_argument("weights"), error);
   *weights = nullptr;
   if (plan == nullptr) return finish(null_argument("plan"), error);
-  const Plan& p = plan->value;
-  const PackedLayout layout =
-      make_packed_layout(p.families[p.regimes[0].policy.family].layout, p.caps.format, p.caps.shape,
-                         p.caps.activation.kind, p.caps.has_bias);
-  Result<WeightsBuilder> made =
-      WeightsBuilder::make(layout, static_cast<uint8_t*>(storage), storage_nbytes);
+  Result<WeightsBuilder> made = WeightsBuilder::make(
+      packed_layout(plan->value), static_cast<uint8_t*>(storage), storage_nbytes);
   if (made.has_value()) *weights = new snug_weights{std::move(made).value()};
   return finish(made.error(), error);
 }

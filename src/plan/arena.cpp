@@ -14,7 +14,10 @@ bool live_together(const Slice& a, const Slice& b) {
 
 /// Puts `slice` at the lowest aligned offset where no slice that lives with it lies.
 void place(ArenaLayout& layout, Slice& slice) {
-  if (slice.nbytes == 0) return;
+  if (slice.nbytes == 0) {
+    slice.offset = 0;
+    return;
+  }
   uint64_t offset = 0;
   for (bool moved = true; moved;) {
     moved = false;

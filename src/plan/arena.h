@@ -23,24 +23,26 @@ constexpr const char* step_name(Step step) {
   return kNames[static_cast<int>(step)];
 }
 
-/// What a slice holds. The order is the order of placement.
+/// What a slice holds. The order is the order of placement: what every step needs comes first, then
+/// what grows with the tokens, then what may share its bytes. So no end moves back when tokens are
+/// added, and a regime is priced at its last count.
 enum class SliceId : int32_t {
   sync = 0,          // s32[64 + column blocks]  task counters and barrier words
   local_expert = 1,  // s32[routes]             local expert of each route, -1 = contributes nothing
   expert_offsets = 2,  // s32[experts + 1]        first slot of each expert
   slot_route = 3,      // s32[routes]             route of each slot, grouped by expert
   tile_expert = 4,     // s32[tiles]              expert of each route tile
-  activated = 5,  // [routes, intermediate]  FC1's output after activation (bf16; f64 reference)
-  fc2_rows = 6,   // [.., routes, column_block]  FC2's rows of a block (f32; f64 reference)
-  active_experts = 7,  // s32[experts]            the experts that have slots, ascending
-  expert_cursor = 8,   // s32[experts]            next free slot of each expert while grouping
+  active_experts = 5,  // s32[experts]            the experts that have slots, ascending
+  activated = 6,      // [routes, intermediate]  FC1's output after activation (bf16; f64 reference)
+  fc2_rows = 7,       // [.., routes, column_block]  FC2's rows of a block (f32; f64 reference)
+  expert_cursor = 8,  // s32[experts]            next free slot of each expert while grouping
 };
 inline constexpr int kNumSlices = 9;
 
 constexpr const char* slice_name(SliceId id) {
-  constexpr const char* kNames[kNumSlices] = {"sync",       "local_expert",   "expert_offsets",
-                                              "slot_route", "tile_expert",    "activated",
-                                              "fc2_rows",   "active_experts", "expert_cursor"};
+  constexpr const char* kNames[kNumSlices] = {"sync",       "local_expert", "expert_offsets",
+                                              "slot_route", "tile_expert",  "active_experts",
+                                              "activated",  "fc2_rows",     "expert_cursor"};
   return kNames[static_cast<int>(id)];
 }
 

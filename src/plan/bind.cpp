@@ -61,9 +61,8 @@ bool same_matrix(const MatrixLayout& a, const MatrixLayout& b) {
          a.scales_offset == b.scales_offset && a.bias_offset == b.bias_offset;
 }
 
-Status check_weights(const Plan& plan, const WeightsView& weights, LayoutTag tag) {
-  const PackedLayout need = make_packed_layout(tag, plan.caps.format, plan.caps.shape,
-                                               plan.caps.activation.kind, plan.caps.has_bias);
+Status check_weights(const Plan& plan, const WeightsView& weights) {
+  const PackedLayout need = packed_layout(plan);
   const PackedLayout& have = weights.layout;
   if (have.tag != need.tag) {
     return make_error(Code::invalid_argument, "weights: have layout %s, the plan needs %s",
@@ -166,15 +165,14 @@ Status bind(const Plan& plan, const WeightsView& weights, const IoView& io,
                       static_cast<long long>(io.num_tokens),
                       static_cast<long long>(plan.caps.max_tokens));
   }
-  const Schedule schedule = make_schedule(plan, io.num_tokens);
-  SNUG_RETURN_IF_ERROR(check_weights(plan, weights, plan.families[schedule.policy.family].layout));
+  SNUG_RETURN_IF_ERROR(check_weights(plan, weights));
   if (io.num_tokens > 0) {
     SNUG_RETURN_IF_ERROR(check_io(plan.caps, io));
     SNUG_RETURN_IF_ERROR(check_arena(plan, io));
     SNUG_RETURN_IF_ERROR(check_map(plan.caps, io));
     SNUG_RETURN_IF_ERROR(check_overlaps(plan.caps, plan.required_nbytes, weights, io));
   }
-  *bound = {plan.caps, schedule, weights, io, executor};
+  *bound = {plan.caps, make_schedule(plan, io.num_tokens), weights, io, executor};
   return {};
 }
 

@@ -39,8 +39,7 @@ int32_t peak_regime(const Plan& plan) {
 int64_t grid_of(const Plan& plan, const Schedule& s, Step step) {
   const KernelFamily& family = plan.families[s.policy.family];
   if (family.machine != Machine::cpu) return step == Step::route ? 1 : s.num_workers;
-  const PackedLayout layout = make_packed_layout(family.layout, plan.caps.format, plan.caps.shape,
-                                                 plan.caps.activation.kind, plan.caps.has_bias);
+  const PackedLayout layout = packed_layout(plan);
   switch (step) {
     case Step::route:
       return 1;

@@ -119,7 +119,10 @@ void append(Plan& plan, const Point& point, const Policy& policy) {
   regime.first_tokens =
       plan.num_regimes > 0 ? plan.regimes[plan.num_regimes - 1].last_tokens + 1 : 1;
   regime.last_tokens = point.live_tokens;
-  regime.policy = policy;
+  // Member by member: a policy's own padding would differ from plan to plan.
+  regime.policy.family = policy.family;
+  regime.policy.route_tile = policy.route_tile;
+  regime.policy.column_block = policy.column_block;
   regime.policy.chunk_tokens = min_of(policy.chunk_tokens, plan.caps.max_tokens);
   ++plan.num_regimes;
 }
@@ -153,6 +156,26 @@ Status choose_regimes(Plan& plan, const std::vector<Point>& points) {
   return {};
 }
 
+/// Copies the members and leaves the padding of `to` as it is. A new member breaks the binding.
+void copy_members(const Caps& from, Caps& to) {
+  const auto& [shape, format, activation, has_bias, router_weight_on_input, batch_invariant,
+               output_dtype, numerics, max_tokens, expected_tokens, arena_limit, route_tile_pin,
+               num_threads] = from;
+  to.shape = shape;
+  to.format = format;
+  to.activation = activation;
+  to.has_bias = has_bias;
+  to.router_weight_on_input = router_weight_on_input;
+  to.batch_invariant = batch_invariant;
+  to.output_dtype = output_dtype;
+  to.numerics = numerics;
+  to.max_tokens = max_tokens;
+  to.expected_tokens = expected_tokens;
+  to.arena_limit = arena_limit;
+  to.route_tile_pin = route_tile_pin;
+  to.num_threads = num_threads;
+}
+
 /// Fills `plan` in place: its padding bytes were zeroed, so equal inputs give equal bytes.
 Status fill_plan(Plan& plan) {
   bool accepted[kMaxFamilies] = {};
@@ -171,11 +194,11 @@ Status fill_plan(Plan& plan) {
     points = weigh(plan, accepted);
   }
   SNUG_RETURN_IF_ERROR(choose_regimes(plan, points));
-  const LayoutTag tag = plan.families[plan.regimes[0].policy.family].layout;
-  plan.weights_nbytes =
-      static_cast<uint64_t>(make_packed_layout(tag, plan.caps.format, plan.caps.shape,
-                                               plan.caps.activation.kind, plan.caps.has_bias)
-                                .total_nbytes());
+  const LayoutTag layout = plan.families[plan.regimes[0].policy.family].layout;
+  for (int32_t r = 1; r < plan.num_regimes; ++r) {
+    SNUG_ASSERT(plan.families[plan.regimes[r].policy.family].layout == layout);
+  }
+  plan.weights_nbytes = static_cast<uint64_t>(packed_layout(plan).total_nbytes());
   plan.predicted_us = predict(plan, plan.caps.max_tokens).us;
   return {};
 }
@@ -189,7 +212,7 @@ Result<Plan> make_plan(const Caps& caps, const Device& device,
   SNUG_ASSERT(families.size() <= kMaxFamilies);
   Plan plan;
   std::memset(static_cast<void*>(&plan), 0, sizeof plan);
-  std::memcpy(static_cast<void*>(&plan.caps), &caps, sizeof caps);
+  copy_members(caps, plan.caps);
   std::memcpy(static_cast<void*>(&plan.device), &device, sizeof device);
   for (const KernelFamily& family : families) plan.families[plan.num_families++] = family;
   SNUG_RETURN_IF_ERROR(fill_plan(plan));
@@ -200,6 +223,12 @@ Result<uint64_t> required_nbytes(const Caps& caps, const Device& device,
                                  std::span<const KernelFamily> families) {
   SNUG_ASSIGN_OR_RETURN(const Plan plan, make_plan(caps, device, families));
   return plan.required_nbytes;
+}
+
+PackedLayout packed_layout(const Plan& plan) {
+  const KernelFamily& family = plan.families[plan.regimes[0].policy.family];
+  return make_packed_layout(family.layout, plan.caps.format, plan.caps.shape,
+                            plan.caps.activation.kind, plan.caps.has_bias);
 }
 
 Schedule make_schedule(const Plan& plan, int64_t num_tokens) {

@@ -60,6 +60,9 @@ Result<Plan> make_plan(const Caps& caps, const Device& device,
 Result<uint64_t> required_nbytes(const Caps& caps, const Device& device,
                                  std::span<const KernelFamily> families);
 
+/// The layout of the prepared weights that the plan's kernels read: one for all of its regimes.
+PackedLayout packed_layout(const Plan& plan);
+
 /// The schedule of a live token count, 0 <= num_tokens <= max_tokens (an assertion: bind checks).
 Schedule make_schedule(const Plan& plan, int64_t num_tokens);
 

@@ -3,7 +3,9 @@
 // whoever runs the layer and how often. Outputs are the same bits every time.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "end_to_end/random_model.h"
@@ -43,6 +45,45 @@ TEST_P(Arena, ExactSizeBetweenUnmappedPages) {
         EXPECT_EQ(layer.run(tokens, Edge::front), layer.run(tokens, Edge::back)) << tokens;
       }
     }
+  }
+}
+
+// Between slices lie up to 127 bytes of alignment, and nobody's: with every route valid, no slice
+// may grow into them, nor into its neighbour.
+TEST_P(Arena, BytesBetweenSlicesKeepTheirCanary) {
+  LayerSpec spec = spec_of(GetParam());
+  spec.top_k = 5;
+  const int64_t tokens = 33;
+  RandomModel model(spec, tokens);
+  for (int32_t& id : model.inputs().ids) id = id < 0 ? 6 : id;
+  const snug_caps caps = caps_of(spec, tokens);
+  BoundLayer layer(model, caps, "cpu");
+  std::vector<char> text(1 << 16);
+  size_t needed = 0;
+  snug_error error = {};
+  ASSERT_EQ(snug_plan_explain(layer.plan(), 1, text.data(), text.size(), &needed, &error), SNUG_OK);
+  const auto plan = nlohmann::json::parse(text.data());
+  ASSERT_EQ(plan["peak_tokens"].get<int64_t>(), tokens);
+  std::vector<bool> owned(plan["required_nbytes"].get<size_t>());
+  for (const auto& slice : plan["slices"]) {
+    const auto first = slice["offset"].get<size_t>();
+    std::fill_n(owned.begin() + static_cast<ptrdiff_t>(first), slice["nbytes"].get<size_t>(), true);
+  }
+  ASSERT_GT(std::count(owned.begin(), owned.end(), false), 0) << "this shape must leave gaps";
+
+  GuardedMemory arena(owned.size(), snug_arena_alignment(), Edge::back);
+  auto* bytes = static_cast<uint8_t*>(arena.data());
+  for (size_t i = 0; i < owned.size(); ++i) bytes[i] = owned[i] ? 0xFF : 0xA5;
+  std::vector<float> y(static_cast<size_t>(tokens * spec.hidden));
+  const snug_io io = layer.make_io(tokens, arena.data(), y.data());
+  snug_binding binding;
+  ASSERT_EQ(snug_bind(layer.plan(), layer.weights(), &io, &binding, &error), SNUG_OK);
+  ASSERT_EQ(snug_run(&binding, nullptr, &error), SNUG_OK);
+  for (size_t i = 0; i < owned.size(); ++i) {
+    ASSERT_TRUE(owned[i] || bytes[i] == 0xA5) << "byte " << i << " lies in no slice";
+  }
+  for (int64_t t = 0; t < tokens; ++t) {
+    ASSERT_LE(relative_l2(y.data() + t * spec.hidden, model.oracle_row(t, caps.activation)), 1e-3);
   }
 }
 
@@ -132,6 +173,19 @@ TEST_P(Arena, ChunksDoNotChangeABit) {
   ASSERT_EQ(snug_plan_schedule(limited.plan(), 1500, &schedule, &error), SNUG_OK);
   EXPECT_GT(schedule.num_chunks, 1);
   EXPECT_EQ(limited.run(1500), want);
+}
+
+// The portable path sums in the reference's order: k ascending, then slots ascending. A kernel that
+// reassociates may differ; this one may not, so a swapped order shows as a bit.
+TEST_P(Arena, PortableEqualsTheReferenceBitForBit) {
+  const LayerSpec spec = spec_of(GetParam());
+  const RandomModel model(spec, 33);
+  for (const snug_activation& activation : all_activations()) {
+    snug_caps caps = make_caps(spec, activation);
+    caps.max_tokens = 33;
+    EXPECT_EQ(BoundLayer(model, caps, "cpu").run(33), BoundLayer(model, caps, "reference").run(33))
+        << activation.kind;
+  }
 }
 
 TEST_P(Arena, TwoArenasShareOneSetOfWeights) {

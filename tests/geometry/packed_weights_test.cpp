@@ -185,17 +185,17 @@ TEST(PackedWeights, PanelBytesByHand) {
                                                  shape_of(64, 32), ActivationKind::silu, false);
   const MatrixLayout& m = layout.fc1;
   EXPECT_EQ(code_byte_offset(layout, m, 0, 0), 0);
-  EXPECT_EQ(code_byte_offset(layout, m, 0, 7), 3);            // vector 0, lane 0, eighth code
-  EXPECT_EQ(code_byte_offset(layout, m, 1, 0), 4);            // lane 1
-  EXPECT_EQ(code_byte_offset(layout, m, 0, 8), 64);           // vector 1
-  EXPECT_EQ(code_byte_offset(layout, m, 16, 0), 256);         // the up half's tile
-  EXPECT_EQ(code_byte_offset(layout, m, 0, 32), 512);         // the next k tile
-  EXPECT_EQ(code_byte_offset(layout, m, 32, 0), 1024);        // the next panel
-  EXPECT_EQ(code_byte_offset(layout, m, 63, 63), 2048 - 1);   // the last byte
-  EXPECT_EQ(scale_byte_offset(layout, m, 5, 15), 5);          // group 0, lane 5
-  EXPECT_EQ(scale_byte_offset(layout, m, 5, 16), 16 + 5);     // group 1 of the tile
-  EXPECT_EQ(scale_byte_offset(layout, m, 21, 0), 32 + 5);     // the up half
-  EXPECT_EQ(scale_byte_offset(layout, m, 63, 63), 256 - 1);   // the last byte
+  EXPECT_EQ(code_byte_offset(layout, m, 0, 7), 3);           // vector 0, lane 0, eighth code
+  EXPECT_EQ(code_byte_offset(layout, m, 1, 0), 4);           // lane 1
+  EXPECT_EQ(code_byte_offset(layout, m, 0, 8), 64);          // vector 1
+  EXPECT_EQ(code_byte_offset(layout, m, 16, 0), 256);        // the up half's tile
+  EXPECT_EQ(code_byte_offset(layout, m, 0, 32), 512);        // the next k tile
+  EXPECT_EQ(code_byte_offset(layout, m, 32, 0), 1024);       // the next panel
+  EXPECT_EQ(code_byte_offset(layout, m, 63, 63), 2048 - 1);  // the last byte
+  EXPECT_EQ(scale_byte_offset(layout, m, 5, 15), 5);         // group 0, lane 5
+  EXPECT_EQ(scale_byte_offset(layout, m, 5, 16), 16 + 5);    // group 1 of the tile
+  EXPECT_EQ(scale_byte_offset(layout, m, 21, 0), 32 + 5);    // the up half
+  EXPECT_EQ(scale_byte_offset(layout, m, 63, 63), 256 - 1);  // the last byte
 }
 
 TEST(PackedWeights, NamesOfLayouts) {

@@ -45,9 +45,10 @@ void for_each_small_layer(Body body) {
               caps.shape.num_local_experts = local;
               caps.num_threads = 3;
               for (const int32_t block : blocks_of(family, hidden)) {
-                for (const int32_t tile : {family.route_tiles[0],
-                                           family.route_tiles[family.num_route_tiles - 1]}) {
+                for (const int32_t tile :
+                     {family.route_tiles[0], family.route_tiles[family.num_route_tiles - 1]}) {
                   body(caps, family, Policy{0, tile, block, 4096});
+                  if (testing::Test::HasFatalFailure()) return;
                 }
               }
             }
@@ -114,6 +115,7 @@ TEST(Arena, BytesAndOffsetsNeverShrinkWhenTheChunkGrows) {
       for (int i = 0; i < kNumSlices; ++i) {
         const char* name = slice_name(static_cast<SliceId>(i));
         ASSERT_GE(now.slices[i].nbytes, before.slices[i].nbytes) << name;
+        ASSERT_TRUE(now.slices[i].nbytes != 0 || now.slices[i].offset == 0) << name;
         ASSERT_GE(now.slices[i].offset, before.slices[i].offset)
             << name << ": " << name_of(caps, family, policy, chunk);
       }

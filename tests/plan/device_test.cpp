@@ -27,8 +27,8 @@ TEST(Device, KnownDevicesAreFoundByNameAndCanBePlannedWith) {
     EXPECT_EQ(found->num_units, device.num_units);
     EXPECT_FALSE(test::families_of(device).empty());
   }
-  EXPECT_EQ(names, (std::set<std::string>{"h200", "rtx-pro-6000", "a100", "l40s", "cpu",
-                                          "reference"}));
+  EXPECT_EQ(names,
+            (std::set<std::string>{"h200", "rtx-pro-6000", "a100", "l40s", "cpu", "reference"}));
 }
 
 TEST(Device, AnUnknownNameIsRefusedWithTheKnownOnes) {
