@@ -5,6 +5,7 @@ fail when they should."""
 import json
 import os
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -107,6 +108,27 @@ class Plan(unittest.TestCase):
             self.assertEqual(result.stdout, "")
         self.assertEqual(snug("plan", "--model", MODEL, "--format", "mxfp4", "--tp", "2",
                               "--max-tokens", "1").returncode, 2)
+
+    def test_the_table_of_memory_md(self):
+        text = (pathlib.Path(__file__).parents[2] / "docs" / "memory.md").read_text()
+        rows = re.findall(r"^\| ([\d,]+) \|(.*)\|$", text, re.M)
+        self.assertEqual(len(rows), 12)
+        last = None
+        for tokens, rest in rows:
+            cells = [c.strip().replace(",", "") for c in rest.split("|")]
+            for device, ours, reference in (("h200", 0, 1), ("rtx-pro-6000", 3, 4),
+                                            ("cpu", 6, None)):
+                plan = json.loads(snug("plan", *LAYER, "--threads", "2", "--max-tokens",
+                                       tokens.replace(",", ""), "--device", device, "--compare",
+                                       "--json").stdout)
+                self.assertEqual(plan["required_nbytes"], int(cells[ours]))
+                if reference is not None:
+                    self.assertEqual(plan["reference_nbytes"], int(cells[reference]))
+                    ratio = plan["reference_nbytes"] / plan["required_nbytes"]
+                    self.assertEqual(f"{ratio:.1f}", cells[reference + 1])
+            if tokens in ("65,536", "131,072"):
+                self.assertTrue(last is None or last == [cells[0], cells[3], cells[6]], "not flat")
+                last = [cells[0], cells[3], cells[6]]
 
     def test_arena_limit(self):
         base = ["plan", *LAYER, "--max-tokens", "8192", "--device", "h200", "--json"]
@@ -231,8 +253,9 @@ class Others(unittest.TestCase):
         for layer in layers:
             self.assertLessEqual(layer["relative_l2_max_row_reference"], 4e-3)
             self.assertEqual(layer["relative_l2_max_row_golden"] is not None, layer["layer"] < 2)
-        result = snug("run", "--model", MODEL, "--layer", "3", "--format", "mxfp4", "--tokens", "17",
-                      "--output-dtype", "f32", "--json", "--repeats", "1", "--arena-limit", "20000")
+        result = snug("run", "--model", MODEL, "--layer", "3", "--format", "mxfp4", "--tokens",
+                      "17", "--output-dtype", "f32", "--json", "--repeats", "1", "--arena-limit",
+                      "20000")
         self.assertEqual(result.returncode, 0, result.stderr)
         (layer,) = json.loads(result.stdout)["layers"]
         self.assertLessEqual(layer["relative_l2_max_row_reference"], 1e-3)

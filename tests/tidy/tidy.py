@@ -33,7 +33,7 @@ LAYERS = {
     "backend/cpu": MACHINE,
     "backend/cuda": MACHINE,
     "parallel": MACHINE | {"weights"},
-    "api": MACHINE | {"weights", "parallel", "backend/cpu", "backend/cuda"},
+    "api": MACHINE | {"weights", "parallel", "backend/reference", "backend/cpu", "backend/cuda"},
 }
 CLIENTS = {"cli", "examples", "python"}  # they see include/snug and nothing else
 MAY_SEE_SNUG = CLIENTS | {"include", "tests", "benchmarks"}
