@@ -8,26 +8,21 @@
 enum { kHidden = 64, kIntermediate = 32, kExperts = 4, kTopK = 2, kTokens = 3 };
 
 static snug_error error;
-
 static void check(snug_status status) {
   if (status == SNUG_OK) return;
   fprintf(stderr, "%s: %s\n", snug_status_name(status), error.message);
   exit(1);
 }
 
-static void* memory(uint64_t nbytes) { /* aligned for both the arena and the weights */
-  return aligned_alloc(snug_arena_alignment(), (nbytes / 128 + 1) * 128);
-}
+static void* memory(uint64_t nbytes) { return aligned_alloc(128, (nbytes / 128 + 1) * 128); }
 
-/* A projection whose weights are all 1.0. */
-static void ones(snug_matrix* matrix, int rows, int k) {
-  uint8_t* codes = malloc((size_t)(rows * k / 2));
-  uint8_t* scales = malloc((size_t)(rows * k / 32));
-  memset(codes, 0x22, (size_t)(rows * k / 2)); /* two codes of value 1.0 */
-  memset(scales, 127, (size_t)(rows * k / 32)); /* 2^(127 - 127) */
-  matrix->codes = codes;
+/* A projection whose weights are all 1.0: codes of value 1.0, scales 2^(127 - 127). */
+static uint8_t codes[kHidden * kIntermediate / 2], scales[kHidden * kIntermediate / 32];
+
+static void ones(snug_matrix* matrix, int k) {
+  matrix->codes = memset(codes, 0x22, sizeof codes);
   matrix->code_row_nbytes = k / 2;
-  matrix->scales = scales;
+  matrix->scales = memset(scales, 127, sizeof scales);
   matrix->scale_row_nbytes = k / 32;
 }
 
@@ -49,11 +44,12 @@ int main(void) {
 
   snug_weights* weights;
   const uint64_t nbytes = snug_plan_weights_nbytes(plan);
-  check(snug_weights_create(plan, memory(nbytes), nbytes, &weights, &error));
+  void* storage = memory(nbytes);
+  check(snug_weights_create(plan, storage, nbytes, &weights, &error));
   snug_expert_source source;
   snug_expert_source_init(&source);
-  ones(&source.gate, kIntermediate, kHidden);
-  ones(&source.down, kHidden, kIntermediate);
+  ones(&source.gate, kHidden);
+  ones(&source.down, kIntermediate);
   for (int e = 0; e < kExperts; ++e) check(snug_weights_put(weights, e, &source, &error));
 
   uint16_t x[kTokens][kHidden]; /* bf16 1.0 = 0x3f80 */
@@ -74,6 +70,10 @@ int main(void) {
   check(snug_bind(plan, weights, &io, &binding, &error));
   check(snug_run(&binding, NULL, &error));
 
+  snug_weights_destroy(weights);
+  snug_plan_destroy(plan);
+  free(io.arena);
+  free(storage);
   printf("arena %llu bytes\n", (unsigned long long)io.arena_nbytes);
   printf("y[0][0] = %g (want 64^2 * 32 * (0.25 + 0.125) / 512 = 96)\n", (double)y[0][0]);
   return y[0][0] == 96.0f ? 0 : 1;
