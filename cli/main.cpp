@@ -2,6 +2,9 @@
 // The snug command.
 #include <snug/snug.h>
 
+#include <cstdio>
+#include <exception>
+
 #include "commands.h"
 
 int main(int argc, char** argv) {
@@ -17,6 +20,9 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? snug::cli::kExitOk : snug::cli::kExitError;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "snug: %s\n", error.what());
+    return snug::cli::kExitError;
   }
   return exit_code;
 }

@@ -58,8 +58,9 @@ snug_status snug_checkpoint_open(const char* path, snug_checkpoint** checkpoint,
   *checkpoint = nullptr;
   if (path == nullptr) return finish(null_argument("path"), error);
   Result<Checkpoint> opened = Checkpoint::open(path);
-  if (opened.has_value()) *checkpoint = new snug_checkpoint{std::move(opened).value()};
-  return finish(opened.error(), error);
+  if (!opened.has_value()) return finish(opened.error(), error);
+  *checkpoint = new snug_checkpoint{std::move(opened).value()};
+  return SNUG_OK;
 }
 
 void snug_checkpoint_close(snug_checkpoint* checkpoint) { delete checkpoint; }

@@ -13,7 +13,7 @@ Status check_layer(const PackedLayout& need, const MoeLayer& have, int32_t tp_si
     return make_error(Code::invalid_argument, "layer: is %s, the plan is for %s",
                       format_info(have.format).name, format_info(need.format).name);
   }
-  if (have.hidden != need.hidden || have.intermediate != need.intermediate * tp_size) {
+  if (have.hidden != need.hidden || have.intermediate != int64_t{need.intermediate} * tp_size) {
     return make_error(Code::invalid_argument,
                       "layer: has hidden %d, intermediate %d; the plan is for %d, %d on %d ranks",
                       have.hidden, have.intermediate, need.hidden, need.intermediate, tp_size);
@@ -86,8 +86,9 @@ snug_status snug_weights_create(const snug_plan* plan, void* storage, uint64_t s
   if (plan == nullptr) return finish(null_argument("plan"), error);
   Result<WeightsBuilder> made = WeightsBuilder::make(
       packed_layout(plan->value), static_cast<uint8_t*>(storage), storage_nbytes);
-  if (made.has_value()) *weights = new snug_weights{std::move(made).value()};
-  return finish(made.error(), error);
+  if (!made.has_value()) return finish(made.error(), error);
+  *weights = new snug_weights{std::move(made).value()};
+  return SNUG_OK;
 }
 
 void snug_weights_destroy(snug_weights* weights) { delete weights; }

@@ -82,7 +82,11 @@ Status check_weights(const Plan& plan, const WeightsView& weights) {
                       format_info(need.format).name, need.num_local_experts, need.hidden,
                       need.intermediate, need.gated ? "" : "un", need.has_bias ? "with" : "no");
   }
-  if (need.total_nbytes() == 0) return {};
+  return {};
+}
+
+Status check_weight_data(const WeightsView& weights) {
+  if (weights.layout.total_nbytes() == 0) return {};
   if (weights.data == nullptr) return make_error(Code::invalid_argument, "weights: data is null");
   if (reinterpret_cast<uintptr_t>(weights.data) % kRecordAlignment != 0) {
     return make_error(Code::misaligned, "weights: have address %p, need a multiple of %lld",
@@ -167,6 +171,7 @@ Status bind(const Plan& plan, const WeightsView& weights, const IoView& io,
   }
   SNUG_RETURN_IF_ERROR(check_weights(plan, weights));
   if (io.num_tokens > 0) {
+    SNUG_RETURN_IF_ERROR(check_weight_data(weights));
     SNUG_RETURN_IF_ERROR(check_io(plan.caps, io));
     SNUG_RETURN_IF_ERROR(check_arena(plan, io));
     SNUG_RETURN_IF_ERROR(check_map(plan.caps, io));

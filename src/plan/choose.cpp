@@ -37,16 +37,16 @@ int32_t tile_at(const Caps& caps, const KernelFamily& family, int64_t num_tokens
                 widest);
 }
 
-/// Chunk sizes to weigh: everything at once, and powers of two below num_tokens. Small chunks read
-/// the weights so often that only an arena limit makes them worth weighing.
-std::vector<int64_t> chunk_sizes(const Caps& caps, const KernelFamily& family, int64_t num_tokens) {
+/// Chunk sizes to weigh: everything at once, and powers of two from 512 to below num_tokens; under
+/// a limit also powers of four below 512, and chunks for the families that otherwise have none.
+std::vector<int64_t> chunk_sizes(const Caps& caps, const KernelFamily& family, bool limited,
+                                 int64_t num_tokens) {
   if (family.combine == Combine::token) return {1};
-  const bool limited = caps.arena_limit != 0;
   const int64_t most = family.max_routes != 0 ? family.max_routes / caps.shape.top_k : kMaxTokens;
   std::vector<int64_t> sizes;
   if (num_tokens <= most) sizes.push_back(num_tokens);
   if (family.combine == Combine::owner && !limited) return sizes;
-  for (int64_t c = limited ? 1 : 512; c < num_tokens && c <= min_of<int64_t>(most, 65536); c *= 2) {
+  for (int64_t c = limited ? 1 : 512; c < num_tokens && c <= most; c *= c < 256 ? 4 : 2) {
     sizes.push_back(c);
   }
   return sizes;
@@ -119,17 +119,19 @@ std::vector<int64_t> decision_points(const Caps& caps, std::span<const KernelFam
 
 std::vector<Candidate> candidates_at(const Caps& caps, const Device& device,
                                      std::span<const KernelFamily> families, const bool* accepted,
-                                     int64_t num_tokens) {
+                                     bool limited, int64_t num_tokens) {
   std::vector<Candidate> found;
   for (size_t f = 0; f < families.size(); ++f) {
     const KernelFamily& family = families[f];
     if (!accepted[f]) continue;
     const int32_t tile = tile_at(caps, family, num_tokens);
     const std::vector<int32_t> blocks = column_blocks(caps, family);
-    for (const int64_t chunk : chunk_sizes(caps, family, num_tokens)) {
+    const PackedLayout weights = make_packed_layout(family.layout, caps.format, caps.shape,
+                                                    caps.activation.kind, caps.has_bias);
+    for (const int64_t chunk : chunk_sizes(caps, family, limited, num_tokens)) {
       for (const int32_t block : blocks) {
         const Policy policy = {static_cast<int32_t>(f), tile, block, chunk};
-        found.push_back({policy, predict(caps, device, family, policy, num_tokens).us});
+        found.push_back({policy, predict(caps, device, family, weights, policy, num_tokens).us});
       }
     }
   }

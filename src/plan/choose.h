@@ -31,9 +31,10 @@ struct Candidate {
 std::vector<int64_t> decision_points(const Caps& caps, std::span<const KernelFamily> families);
 
 /// All policies worth weighing at a token count, fastest first; `accepted[i]` says whether family i
-/// is a candidate. Ties keep the order of enumeration.
+/// is a candidate. Ties keep the order of enumeration. Small chunks read the weights so often that
+/// only an arena limit makes them worth weighing: `limited` adds them, down to one token.
 std::vector<Candidate> candidates_at(const Caps& caps, const Device& device,
                                      std::span<const KernelFamily> families, const bool* accepted,
-                                     int64_t num_tokens);
+                                     bool limited, int64_t num_tokens);
 
 }  // namespace snug

@@ -47,19 +47,18 @@ void keep_one_family(const std::vector<Point>& points, bool* accepted) {
   for (int32_t f = 0; f < kMaxFamilies; ++f) accepted[f] = accepted[f] && f == best;
 }
 
-std::vector<Point> weigh(const Plan& plan, const bool* accepted) {
+std::vector<Point> weigh(const Plan& plan, const bool* accepted, bool limited) {
   const std::span families(plan.families, static_cast<size_t>(plan.num_families));
   std::vector<Point> points;
   for (const int64_t tokens : decision_points(plan.caps, families)) {
     points.push_back({tokens, min_of(tokens, plan.caps.max_tokens),
-                      candidates_at(plan.caps, plan.device, families, accepted, tokens)});
+                      candidates_at(plan.caps, plan.device, families, accepted, limited, tokens)});
   }
   return points;
 }
 
 /// The fewest bytes with which this point stays within `tolerance` of its fastest policy.
-/// Infinite tolerance gives the smallest feasible size.
-uint64_t smallest_arena(const Plan& plan, const Point& point, double tolerance) {
+uint64_t arena_within(const Plan& plan, const Point& point, double tolerance) {
   uint64_t best = ~uint64_t{0};
   const double limit = point.candidates.front().us * tolerance;
   for (const Candidate& c : point.candidates) {
@@ -70,15 +69,31 @@ uint64_t smallest_arena(const Plan& plan, const Point& point, double tolerance) 
   return best;
 }
 
-uint64_t smallest_arena(const Plan& plan, const std::vector<Point>& points, bool feasible_only) {
+/// The smallest arena that keeps the promise at every point: 2%, or 10% at points that decide only
+/// for counts above expected_tokens.
+uint64_t wanted_arena(const Plan& plan, const std::vector<Point>& points) {
   const int64_t expected =
       plan.caps.expected_tokens > 0 ? plan.caps.expected_tokens : plan.caps.max_tokens;
   uint64_t nbytes = 0;
+  int64_t before = 0;  // a point is strict when it also decides for a count within `expected`
   for (const Point& point : points) {
-    const double tolerance = feasible_only                   ? 1e300
-                             : point.live_tokens <= expected ? kTolerance
-                                                             : kToleranceAboveExpected;
-    nbytes = max_of(nbytes, smallest_arena(plan, point, tolerance));
+    const double tolerance = before < expected ? kTolerance : kToleranceAboveExpected;
+    nbytes = max_of(nbytes, arena_within(plan, point, tolerance));
+    before = point.tokens;
+  }
+  return nbytes;
+}
+
+/// The smallest arena with which every point has a policy at all: one token at a time.
+uint64_t feasible_arena(const Plan& plan, const std::vector<Point>& points) {
+  uint64_t nbytes = 0;
+  for (const Point& point : points) {
+    uint64_t best = ~uint64_t{0};
+    for (const Candidate& c : point.candidates) {
+      if (c.policy.chunk_tokens > 1) continue;
+      best = min_of(best, price(plan.caps, plan.families[c.policy.family], c.policy, 1));
+    }
+    nbytes = max_of(nbytes, best);
   }
   return nbytes;
 }
@@ -132,27 +147,24 @@ uint64_t price(const Plan& plan, const Regime& regime) {
   return price(plan.caps, plan.families[regime.policy.family], regime.policy, regime.last_tokens);
 }
 
-Status choose_regimes(Plan& plan, const std::vector<Point>& points) {
-  const uint64_t wanted = smallest_arena(plan, points, false);
-  uint64_t nbytes = wanted;
-  if (plan.caps.arena_limit != 0 && plan.caps.arena_limit < wanted) {
-    const uint64_t feasible = smallest_arena(plan, points, true);
-    if (feasible > plan.caps.arena_limit) {
-      return make_error(Code::arena_too_small,
-                        "arena_limit: have %llu, the smallest arena for this layer is %llu",
-                        static_cast<unsigned long long>(plan.caps.arena_limit),
-                        static_cast<unsigned long long>(feasible));
-    }
-    nbytes = plan.caps.arena_limit;
-  }
+/// Chooses each point's fastest policy within `nbytes` and prices what that needs.
+void choose_regimes(Plan& plan, const std::vector<Point>& points, uint64_t nbytes) {
   for (const Point& point : points) append(plan, point, fastest_within(plan, point, nbytes).policy);
   for (int32_t r = 0; r < plan.num_regimes; ++r) {
     plan.required_nbytes = max_of(plan.required_nbytes, price(plan, plan.regimes[r]));
   }
-  const Policy& unlimited = fastest_within(plan, points.back(), wanted).policy;
-  plan.unlimited_us = predict(plan.caps, plan.device, plan.families[unlimited.family], unlimited,
-                              plan.caps.max_tokens)
-                          .us;
+}
+
+Status choose_within_limit(Plan& plan, const bool* accepted) {
+  const std::vector<Point> points = weigh(plan, accepted, true);
+  const uint64_t feasible = feasible_arena(plan, points);
+  if (feasible > plan.caps.arena_limit) {
+    return make_error(Code::arena_too_small,
+                      "arena_limit: have %llu, the smallest arena for this layer is %llu",
+                      static_cast<unsigned long long>(plan.caps.arena_limit),
+                      static_cast<unsigned long long>(feasible));
+  }
+  choose_regimes(plan, points, plan.caps.arena_limit);
   return {};
 }
 
@@ -187,13 +199,22 @@ Status fill_plan(Plan& plan) {
   }
   if (!any) return no_family(plan);
 
-  std::vector<Point> points = weigh(plan, accepted);
+  std::vector<Point> points = weigh(plan, accepted, false);
   if (points.back().candidates.empty()) return no_family(plan);
   if (plan.caps.batch_invariant) {
     keep_one_family(points, accepted);
-    points = weigh(plan, accepted);
+    points = weigh(plan, accepted, false);
   }
-  SNUG_RETURN_IF_ERROR(choose_regimes(plan, points));
+  const uint64_t wanted = wanted_arena(plan, points);
+  const Policy& unlimited = fastest_within(plan, points.back(), wanted).policy;
+  plan.unlimited_us = predict(plan.caps, plan.device, plan.families[unlimited.family], unlimited,
+                              plan.caps.max_tokens)
+                          .us;
+  if (plan.caps.arena_limit == 0 || plan.caps.arena_limit >= wanted) {
+    choose_regimes(plan, points, wanted);
+  } else {
+    SNUG_RETURN_IF_ERROR(choose_within_limit(plan, accepted));
+  }
   const LayoutTag layout = plan.families[plan.regimes[0].policy.family].layout;
   for (int32_t r = 1; r < plan.num_regimes; ++r) {
     SNUG_ASSERT(plan.families[plan.regimes[r].policy.family].layout == layout);

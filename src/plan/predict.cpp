@@ -106,8 +106,13 @@ void add_chunk(const Caps& caps, const Device& device, const KernelFamily& famil
 
 Prediction predict(const Caps& caps, const Device& device, const KernelFamily& family,
                    const Policy& policy, int64_t num_tokens) {
-  const PackedLayout layout = make_packed_layout(family.layout, caps.format, caps.shape,
-                                                 caps.activation.kind, caps.has_bias);
+  const PackedLayout weights = make_packed_layout(family.layout, caps.format, caps.shape,
+                                                  caps.activation.kind, caps.has_bias);
+  return predict(caps, device, family, weights, policy, num_tokens);
+}
+
+Prediction predict(const Caps& caps, const Device& device, const KernelFamily& family,
+                   const PackedLayout& layout, const Policy& policy, int64_t num_tokens) {
   Prediction p;
   const int64_t chunk = min_of(policy.chunk_tokens, num_tokens);
   if (chunk <= 0) return p;

@@ -25,7 +25,12 @@ struct Prediction {
 /// routing: E_local * (1 - (1 - 1/E)^(num_tokens * top_k)).
 double expected_touched_experts(const MoeShape& shape, int64_t num_tokens);
 
-/// Predicts `num_tokens` tokens done in chunks of policy.chunk_tokens.
+/// Predicts `num_tokens` tokens done in chunks of policy.chunk_tokens. `weights` is the layout of
+/// the family's prepared weights for these caps: the planner computes it once for many policies.
+Prediction predict(const Caps& caps, const Device& device, const KernelFamily& family,
+                   const PackedLayout& weights, const Policy& policy, int64_t num_tokens);
+
+/// The same for one policy.
 Prediction predict(const Caps& caps, const Device& device, const KernelFamily& family,
                    const Policy& policy, int64_t num_tokens);
 

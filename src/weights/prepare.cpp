@@ -316,14 +316,18 @@ Status prepare_all(WeightsBuilder& builder,
       }
     });
   }
+  int32_t reported = 0;
   while (put_next()) {
-    if (progress && progress(shared.done.load(), total) != 0) {
+    if (!progress) continue;
+    reported = shared.done.load();
+    if (progress(reported, total) != 0) {
       shared.fail(make_error(Code::cancelled, "prepare: cancelled by the progress callback"));
     }
   }
   for (std::thread& helper : helpers) helper.join();
   if (!shared.first_error.ok()) return shared.first_error;
-  if (progress && progress(total, total) != 0) {
+  // The helpers may have finished last.
+  if (progress && reported < total && progress(total, total) != 0) {
     return make_error(Code::cancelled, "prepare: cancelled by the progress callback");
   }
   return builder.check_complete();

@@ -125,7 +125,7 @@ TEST(Arena, BytesAndOffsetsNeverShrinkWhenTheChunkGrows) {
 }
 
 TEST(Arena, TheCursorSharesBytesWithALaterSlice) {
-  const Caps caps = test::seed_layer(64);
+  const Caps caps = test::published_layer(64);
   for (const KernelFamily& family : {cpu::kFamilies[0], cuda::kFamilies[0], cuda::kFamilies[1]}) {
     const Policy policy = {0, family.route_tiles[0], blocks_of(family, 6144)[0], 64};
     const ArenaLayout layout = lay_out_arena(caps, family, policy, 64);
@@ -171,7 +171,7 @@ TEST(Arena, SlicesOfOneLayerByHand) {
 
 TEST(Arena, LifetimesCoverWriterAndReaders) {
   const ArenaLayout layout =
-      lay_out_arena(test::seed_layer(64), cuda::kFamilies[1], {1, 8, 1536, 64}, 64);
+      lay_out_arena(test::published_layer(64), cuda::kFamilies[1], {1, 8, 1536, 64}, 64);
   struct Life {
     SliceId id;
     Step first, last;

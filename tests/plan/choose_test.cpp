@@ -19,7 +19,7 @@ using test::any_count;
 using test::any_layer;
 using test::device_named;
 using test::families_of;
-using test::seed_layer;
+using test::published_layer;
 
 const KernelFamily& kDecode = cuda::kFamilies[0];
 const KernelFamily& kGrouped = cuda::kFamilies[1];
@@ -32,7 +32,7 @@ void expect_reason(const Verdict& verdict, const char* text) {
 
 TEST(Choose, EveryRefusalSaysWhy) {
   const Device h200 = device_named("h200");
-  Caps caps = seed_layer(64);
+  Caps caps = published_layer(64);
   for (const KernelFamily& family : cuda::kFamilies) {
     EXPECT_TRUE(judge_family(caps, h200, family).accepted()) << family.name;
   }
@@ -126,14 +126,14 @@ bool is_policy_of(const Caps& caps, const KernelFamily& family, const Policy& p,
 }
 
 RC_GTEST_PROP(Choose, CandidatesArePricedSortedAndPossible, ()) {
-  Caps caps = *any_layer();
-  caps.arena_limit = *rc::gen::element<uint64_t>(0, 1);
+  const Caps caps = *any_layer();
+  const bool limited = *rc::gen::arbitrary<bool>();
   for (const Device& device : known_devices()) {
     const std::span<const KernelFamily> families = families_of(device);
     bool accepted[kMaxFamilies] = {};
     for (size_t f = 0; f < families.size(); ++f) accepted[f] = *rc::gen::arbitrary<bool>();
     const std::vector<Candidate> found =
-        candidates_at(caps, device, families, accepted, caps.max_tokens);
+        candidates_at(caps, device, families, accepted, limited, caps.max_tokens);
     double before = 0;
     for (const Candidate& c : found) {
       const KernelFamily& family = families[static_cast<size_t>(c.policy.family)];
@@ -148,11 +148,11 @@ RC_GTEST_PROP(Choose, CandidatesArePricedSortedAndPossible, ()) {
 
 TEST(Choose, TheTileIsThePinOrTheRuleOrTheWidest) {
   const Device h200 = device_named("h200");
-  Caps caps = seed_layer(4096);
+  Caps caps = published_layer(4096);
   const bool all[kMaxFamilies] = {true, true, true};
   for (const int64_t tokens : {1, 143, 144, 256, 288, 864, 4096}) {
     const int32_t rule = select_route_block_size(tokens, 8, 160);
-    for (const Candidate& c : candidates_at(caps, h200, cuda::kFamilies, all, tokens)) {
+    for (const Candidate& c : candidates_at(caps, h200, cuda::kFamilies, all, false, tokens)) {
       const int32_t want = c.policy.family == 2   ? 256
                            : c.policy.family == 0 ? std::min(rule, 16)
                                                   : rule;
@@ -161,33 +161,32 @@ TEST(Choose, TheTileIsThePinOrTheRuleOrTheWidest) {
   }
   caps.route_tile_pin = 16;
   const bool grouped[kMaxFamilies] = {true, true};
-  for (const Candidate& c : candidates_at(caps, h200, cuda::kFamilies, grouped, 4096)) {
+  for (const Candidate& c : candidates_at(caps, h200, cuda::kFamilies, grouped, false, 4096)) {
     EXPECT_EQ(c.policy.route_tile, 16);
   }
 }
 
 TEST(Choose, DecodeEndsAtItsRoutes) {
   const Device h200 = device_named("h200");
-  const Caps caps = seed_layer(4096);
+  const Caps caps = published_layer(4096);
   const bool decode[kMaxFamilies] = {true};
-  EXPECT_FALSE(candidates_at(caps, h200, cuda::kFamilies, decode, 256).empty());
-  EXPECT_TRUE(candidates_at(caps, h200, cuda::kFamilies, decode, 257).empty());
+  EXPECT_FALSE(candidates_at(caps, h200, cuda::kFamilies, decode, false, 256).empty());
+  EXPECT_TRUE(candidates_at(caps, h200, cuda::kFamilies, decode, false, 257).empty());
 }
 
 TEST(Choose, OnlyALimitMakesSmallChunksWorthWeighing) {
   const Device h200 = device_named("h200");
-  Caps caps = seed_layer(4096);
+  const Caps caps = published_layer(4096);
   const bool grouped[kMaxFamilies] = {false, true};
-  const auto smallest = [&] {
+  const auto smallest = [&](bool limited) {
     int64_t chunk = kMaxTokens;
-    for (const Candidate& c : candidates_at(caps, h200, cuda::kFamilies, grouped, 4096)) {
+    for (const Candidate& c : candidates_at(caps, h200, cuda::kFamilies, grouped, limited, 4096)) {
       chunk = std::min(chunk, c.policy.chunk_tokens);
     }
     return chunk;
   };
-  EXPECT_EQ(smallest(), 512);
-  caps.arena_limit = 1;
-  EXPECT_EQ(smallest(), 1);
+  EXPECT_EQ(smallest(false), 512);
+  EXPECT_EQ(smallest(true), 1);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 using test::any_layer;
 using test::device_named;
-using test::seed_layer;
+using test::published_layer;
 
 uint64_t bytes_of(const Caps& caps, const char* device, bool unbounded) {
   const Result<uint64_t> nbytes = reference_nbytes(caps, device_named(device), unbounded);
@@ -22,14 +22,14 @@ uint64_t bytes_of(const Caps& caps, const char* device, bool unbounded) {
 }
 
 TEST(Compare, PublishedByteCounts) {
-  EXPECT_EQ(bytes_of(seed_layer(64), "rtx-pro-6000", false), 31'491'908u);
-  EXPECT_EQ(bytes_of(seed_layer(64), "rtx-pro-6000", true), 99'554'116u);
-  EXPECT_EQ(bytes_of(seed_layer(64), "h200", false), 24'151'876u);
+  EXPECT_EQ(bytes_of(published_layer(64), "rtx-pro-6000", false), 31'491'908u);
+  EXPECT_EQ(bytes_of(published_layer(64), "rtx-pro-6000", true), 99'554'116u);
+  EXPECT_EQ(bytes_of(published_layer(64), "h200", false), 24'151'876u);
 }
 
 TEST(Compare, CapsAreTranslated) {
   const Device gpu = device_named("h200");
-  Caps caps = seed_layer(64);
+  Caps caps = published_layer(64);
   caps.activation = {ActivationKind::silu_clamped, 1, 0, 7};
   ReferenceCaps r = reference_caps(caps, gpu, false);
   EXPECT_EQ(r.max_tokens, 64);
@@ -56,7 +56,7 @@ TEST(Compare, CapsAreTranslated) {
 
 TEST(Compare, Mxfp4IsPackedWhereItsTilesFit) {
   const Device gpu = device_named("h200");
-  Caps caps = seed_layer(64);
+  Caps caps = published_layer(64);
   caps.format = Format::mxfp4;
   EXPECT_EQ(reference_caps(caps, gpu, false).layout, ReferenceLayout::packed);
   EXPECT_EQ(reference_caps(caps, gpu, false).scales, ReferenceScales::e8m0_k32);
@@ -68,7 +68,7 @@ TEST(Compare, Mxfp4IsPackedWhereItsTilesFit) {
 }
 
 TEST(Compare, ActivationsThatTheReferenceLacksArePricedAsSilu) {
-  Caps caps = seed_layer(64);
+  Caps caps = published_layer(64);
   const uint64_t silu = bytes_of(caps, "h200", false);
   for (const ActivationKind kind : {ActivationKind::gelu, ActivationKind::gelu_tanh}) {
     caps.activation = {kind};
@@ -93,14 +93,14 @@ RC_GTEST_PROP(Compare, EveryLayerHasAPrice, ()) {
 }
 
 TEST(Compare, BadInputIsRefusedAsByThePlanner) {
-  Caps caps = seed_layer(64);
+  Caps caps = published_layer(64);
   caps.shape.top_k = 0;
   Result<uint64_t> nbytes = reference_nbytes(caps, device_named("h200"), false);
   ASSERT_FALSE(nbytes);
   EXPECT_EQ(std::strncmp(nbytes.error().message, "top_k:", 6), 0) << nbytes.error().message;
   Device device = device_named("h200");
   device.num_units = 0;
-  nbytes = reference_nbytes(seed_layer(64), device, false);
+  nbytes = reference_nbytes(published_layer(64), device, false);
   ASSERT_FALSE(nbytes);
   EXPECT_EQ(std::strncmp(nbytes.error().message, "device.num_units:", 17), 0);
 }

@@ -27,7 +27,7 @@ using test::device_named;
 using test::families_of;
 using test::make_caps;
 using test::must_plan;
-using test::seed_layer;
+using test::published_layer;
 
 // --- what every plan promises -----------------------------------------------------------------
 
@@ -253,10 +253,12 @@ RC_GTEST_PROP(PlanProperty, DecisionPointsStayWithinTheTolerance, ()) {
     const Plan plan = planned(caps, device);
     bool accepted[kMaxFamilies] = {};
     for (int32_t f = 0; f < plan.num_families; ++f) accepted[f] = plan.verdicts[f].accepted();
+    int64_t before = 0;
     for (const int64_t m : decision_points(caps, families_of(device))) {
-      if (m > caps.max_tokens) continue;
-      const double fastest = candidates_at(caps, device, families_of(device), accepted, m)[0].us;
-      RC_ASSERT(predict(plan, m).us <= fastest * (m <= expected ? 1.02 : 1.10) * (1 + 1e-12));
+      if (m > caps.max_tokens) break;
+      const double fastest = candidates_at(caps, device, families_of(device), accepted, false, m)[0].us;
+      RC_ASSERT(predict(plan, m).us <= fastest * (before < expected ? 1.02 : 1.10) * (1 + 1e-12));
+      before = m;
     }
   }
 }
@@ -348,7 +350,7 @@ TEST(Plan, IsMadeInLessThanAMillisecond) {
 
 TEST(Plan, NoTokensNeedNothing) {
   for (const Device& device : known_devices()) {
-    const Plan plan = must_plan(seed_layer(64), device);
+    const Plan plan = must_plan(published_layer(64), device);
     const Schedule s = make_schedule(plan, 0);
     EXPECT_EQ(s.num_chunks, 0);
     EXPECT_EQ(s.chunk_routes, 0);
@@ -359,13 +361,13 @@ TEST(Plan, NoTokensNeedNothing) {
 
 TEST(PlanDeathTest, ACountAboveTheCapacityIsOurBug) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const Plan plan = must_plan(seed_layer(64), device_named("cpu"));
+  const Plan plan = must_plan(published_layer(64), device_named("cpu"));
   EXPECT_DEATH(make_schedule(plan, 65), "assertion failed");
   EXPECT_DEATH(make_schedule(plan, -1), "assertion failed");
 }
 
 TEST(Plan, WithoutAFamilyTheReasonsAreGiven) {
-  const Caps caps = seed_layer(64);
+  const Caps caps = published_layer(64);
   const Device cpu = device_named("cpu");
   Result<Plan> plan = make_plan(caps, cpu, cuda::kFamilies);
   ASSERT_FALSE(plan);
@@ -379,7 +381,7 @@ TEST(Plan, WithoutAFamilyTheReasonsAreGiven) {
 }
 
 TEST(Plan, DecodeIsChosenForFewTokensAndGroupedForMany) {
-  const Plan plan = must_plan(seed_layer(4096), device_named("rtx-pro-6000"));
+  const Plan plan = must_plan(published_layer(4096), device_named("rtx-pro-6000"));
   EXPECT_STREQ(plan.families[make_schedule(plan, 1).policy.family].name, "sm80.decode");
   EXPECT_STREQ(plan.families[make_schedule(plan, 4096).policy.family].name, "sm80.grouped");
   EXPECT_EQ(plan.weights_nbytes,
@@ -388,11 +390,26 @@ TEST(Plan, DecodeIsChosenForFewTokensAndGroupedForMany) {
                                       .total_nbytes()));
 }
 
+// The point at 24 decides for 17 tokens too: it is kept strictly however far the capacity reaches.
+TEST(Plan, APointThatDecidesForAnExpectedCountIsStrict) {
+  Caps caps = make_caps(2, 2, 1024, 2048, 17);
+  caps.shape.num_local_experts = 1;
+  caps.activation = swiglu_oai_default();
+  caps.num_threads = 7;
+  caps.expected_tokens = 17;
+  for (const Device& device : known_devices()) {
+    caps.max_tokens = 17;
+    const uint64_t before = must_plan(caps, device).required_nbytes;
+    caps.max_tokens = 18;
+    EXPECT_GE(must_plan(caps, device).required_nbytes, before) << device.name;
+  }
+}
+
 // --- numbers ----------------------------------------------------------------------------------
 
 TEST(PlanNumbers, SixtyFourTokensFitInEightMiB) {
   for (const char* name : {"rtx-pro-6000", "h200"}) {
-    EXPECT_LE(must_plan(seed_layer(64), device_named(name)).required_nbytes, 8u << 20) << name;
+    EXPECT_LE(must_plan(published_layer(64), device_named(name)).required_nbytes, 8u << 20) << name;
   }
 }
 
@@ -400,7 +417,7 @@ TEST(PlanNumbers, AQuarterOfTheReferenceGeometryAtMost) {
   for (const char* name : {"rtx-pro-6000", "h200"}) {
     for (const int64_t max_tokens : {8, 64, 512, 4096}) {
       const Device device = device_named(name);
-      const Caps caps = seed_layer(max_tokens);
+      const Caps caps = published_layer(max_tokens);
       const Result<uint64_t> reference = reference_nbytes(caps, device, false);
       ASSERT_TRUE(reference) << reference.error().message;
       EXPECT_LE(4 * must_plan(caps, device).required_nbytes, *reference)
@@ -412,9 +429,9 @@ TEST(PlanNumbers, AQuarterOfTheReferenceGeometryAtMost) {
 TEST(PlanNumbers, BytesAreFlatForLongPrompts) {
   for (const char* name : {"h200", "rtx-pro-6000", "cpu"}) {
     const Device device = device_named(name);
-    const uint64_t nbytes = must_plan(seed_layer(131072), device).required_nbytes;
-    EXPECT_EQ(must_plan(seed_layer(65536), device).required_nbytes, nbytes) << name;
-    EXPECT_EQ(must_plan(seed_layer(32768), device).required_nbytes, nbytes) << name;
+    const uint64_t nbytes = must_plan(published_layer(131072), device).required_nbytes;
+    EXPECT_EQ(must_plan(published_layer(65536), device).required_nbytes, nbytes) << name;
+    EXPECT_EQ(must_plan(published_layer(32768), device).required_nbytes, nbytes) << name;
   }
 }
 

@@ -85,7 +85,7 @@ RC_GTEST_PROP(Predict, FlopsAreThoseOfTheRoutesWhateverThePolicy, ()) {
 
 TEST(Predict, NothingCostsNothing) {
   const Device device = test::device_named("h200");
-  const Caps caps = test::seed_layer(64);
+  const Caps caps = test::published_layer(64);
   const Prediction p = predict(caps, device, cuda::kFamilies[1], {1, 8, 1536, 64}, 0);
   EXPECT_EQ(p.us, 0);
   EXPECT_EQ(p.floor_us, 0);
@@ -93,14 +93,14 @@ TEST(Predict, NothingCostsNothing) {
 
 TEST(Predict, AChunkLargerThanTheCountIsTheCount) {
   const Device device = test::device_named("h200");
-  const Caps caps = test::seed_layer(4096);
+  const Caps caps = test::published_layer(4096);
   const double whole = predict(caps, device, cuda::kFamilies[1], {1, 8, 1536, 64}, 64).us;
   EXPECT_EQ(predict(caps, device, cuda::kFamilies[1], {1, 8, 1536, 4096}, 64).us, whole);
 }
 
 TEST(Predict, ChunksAddUpAndReadTheWeightsAgain) {
   const Device device = test::device_named("h200");
-  const Caps caps = test::seed_layer(4096);
+  const Caps caps = test::published_layer(4096);
   const Policy policy = {1, 64, 1536, 1000};
   const auto us = [&](int64_t tokens) {
     return predict(caps, device, cuda::kFamilies[1], policy, tokens).us;
@@ -119,7 +119,7 @@ TEST(Predict, ChunksAddUpAndReadTheWeightsAgain) {
 
 TEST(Predict, FloorIsTheWeightsOfTouchedExpertsAtTheReadRate) {
   const Device device = test::device_named("h200");
-  const Caps caps = test::seed_layer(1);
+  const Caps caps = test::published_layer(1);
   const Prediction p = predict(caps, device, cuda::kFamilies[0], {0, 8, 0, 1}, 1);
   // 3 matrices of 6144 x 512: half a byte a code and a byte of scale for 16 of them.
   const double expert = 3.0 * 6144 * 512 * (0.5 + 1.0 / 16);

@@ -60,7 +60,7 @@ inline Caps make_caps(int32_t num_experts, int32_t top_k, int32_t hidden, int32_
 }
 
 /// The layer of the published byte counts.
-inline Caps seed_layer(int64_t max_tokens) { return make_caps(160, 8, 6144, 512, max_tokens); }
+inline Caps published_layer(int64_t max_tokens) { return make_caps(160, 8, 6144, 512, max_tokens); }
 
 /// A plan that must exist; a failure is reported and leaves an empty plan.
 inline Plan must_plan(const Caps& caps, const Device& device) {
