@@ -256,7 +256,8 @@ RC_GTEST_PROP(PlanProperty, DecisionPointsStayWithinTheTolerance, ()) {
     int64_t before = 0;
     for (const int64_t m : decision_points(caps, families_of(device))) {
       if (m > caps.max_tokens) break;
-      const double fastest = candidates_at(caps, device, families_of(device), accepted, false, m)[0].us;
+      const double fastest =
+          candidates_at(caps, device, families_of(device), accepted, false, m)[0].us;
       RC_ASSERT(predict(plan, m).us <= fastest * (before < expected ? 1.02 : 1.10) * (1 + 1e-12));
       before = m;
     }
