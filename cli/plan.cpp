@@ -309,7 +309,12 @@ void add_plan(CLI::App& app, int& exit_code) {
       ->transform(CLI::AsSizeValue(false));
   command->add_option("--route-tile", o->caps.route_tile_pin, "Pin the route tile");
   command->add_option("--threads", o->caps.num_threads, "CPU workers");
-  command->add_option("--device", o->device, "h200, rtx-pro-6000, a100, l40s, cpu, reference");
+  command->add_option("--cpu-path", o->caps.cpu_path, "Plan for this instruction set alone")
+      ->transform(CLI::CheckedTransformer(path_words()));
+  command->add_option(
+      "--device", o->device,
+      "h200, rtx-pro-6000, a100, l40s, cpu (this one), cpu-amx, cpu-bf16, cpu-vnni, "
+      "cpu-avx512, cpu-avx2, cpu-portable, reference");
   command->add_option("--tp", o->tp, "Tensor-parallel ranks")->check(CLI::Range(1, 1024));
   command->add_option("--ep", o->ep, "Expert-parallel ranks")->check(CLI::Range(1, 1024));
   command->add_flag("--compare", o->compare, "Show the reference geometry's bytes beside ours");

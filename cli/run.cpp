@@ -30,6 +30,7 @@ struct Options {
   int32_t backend = SNUG_BACKEND_CPU;
   int32_t output_dtype = SNUG_BF16;
   int32_t threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+  int32_t cpu_path = SNUG_CPU_AUTOMATIC;
   int repeats = 5;
   uint64_t arena_limit = 0;
   bool no_check = false;
@@ -79,6 +80,7 @@ Result<double> reference_error(const Checkpoint& checkpoint, int32_t index, snug
   caps.numerics = SNUG_NUMERICS_FLOAT64;
   caps.output_dtype = SNUG_F32;
   caps.arena_limit = 0;
+  caps.cpu_path = SNUG_CPU_AUTOMATIC;
   Result<LayerRunner> runner = LayerRunner::make(checkpoint, index, caps, *device, progress);
   if (!runner) return runner.error();
   const Result<LayerOutcome> outcome = runner->run(inputs, 1);
@@ -137,6 +139,7 @@ Result<std::vector<Row>> run_all(const Options& options) {
     if (options.format >= 0 && layer.format != options.format) continue;
     snug_caps caps = make_caps();
     caps.num_threads = options.threads;
+    caps.cpu_path = options.cpu_path;
     caps.output_dtype = options.output_dtype;
     caps.arena_limit = options.arena_limit;
     caps = layer_caps(caps, checkpoint->model(), layer);
@@ -241,6 +244,8 @@ void add_run(CLI::App& app, int& exit_code) {
       ->transform(CLI::CheckedTransformer(backend_words()));
   command->add_option("--output-dtype", o->output_dtype, "bf16 or f32")
       ->transform(CLI::CheckedTransformer(dtype_words()));
+  command->add_option("--cpu-path", o->cpu_path, "Use this instruction set or fail")
+      ->transform(CLI::CheckedTransformer(path_words()));
   command->add_option("--threads", o->threads, "CPU workers")->check(CLI::Range(1, 1024));
   command->add_option("--repeats", o->repeats, "Timed runs")->check(CLI::Range(1, 10000));
   command->add_option("--arena-limit", o->arena_limit, "Most arena bytes")

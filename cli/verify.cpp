@@ -30,6 +30,7 @@ struct Options {
   int32_t format = SNUG_NVFP4;
   int32_t backend = SNUG_BACKEND_CPU;
   int32_t threads = static_cast<int32_t>(std::max(1u, std::thread::hardware_concurrency()));
+  int32_t cpu_path = SNUG_CPU_AUTOMATIC;
   bool json = false;
 };
 
@@ -48,6 +49,7 @@ Result<Row> check_layer(const Options& options, const Checkpoint& checkpoint, in
   snug_caps base = make_caps();
   base.max_tokens = inputs.num_tokens;
   base.num_threads = options.threads;
+  base.cpu_path = options.cpu_path;
   Row row{layer.layer, 0, 0, 0};
   for (const int32_t dtype : {SNUG_F32, SNUG_BF16}) {
     base.output_dtype = dtype;
@@ -150,6 +152,8 @@ void add_verify(CLI::App& app, int& exit_code) {
                       "File with layers.N.y_FORMAT (default: the model's golden-4bit.safetensors)");
   command->add_option("--backend", o->backend, "reference, cpu or cuda")
       ->transform(CLI::CheckedTransformer(backend_words()));
+  command->add_option("--cpu-path", o->cpu_path, "Use this instruction set or fail")
+      ->transform(CLI::CheckedTransformer(path_words()));
   command->add_option("--threads", o->threads, "CPU workers")->check(CLI::Range(1, 1024));
   command->add_flag("--json", o->json, "Print JSON");
   command->callback([o, &exit_code] { exit_code = verify(*o); });

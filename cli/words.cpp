@@ -29,6 +29,17 @@ const std::map<std::string, int32_t>& backend_words() {
   return kWords;
 }
 
+const std::map<std::string, int32_t>& path_words() {
+  static const std::map<std::string, int32_t> kWords = {{"automatic", SNUG_CPU_AUTOMATIC},
+                                                        {"portable", SNUG_CPU_PORTABLE},
+                                                        {"avx2", SNUG_CPU_AVX2},
+                                                        {"avx512", SNUG_CPU_AVX512},
+                                                        {"vnni", SNUG_CPU_VNNI},
+                                                        {"bf16", SNUG_CPU_BF16},
+                                                        {"amx", SNUG_CPU_AMX}};
+  return kWords;
+}
+
 std::string word_of(const std::map<std::string, int32_t>& words, int32_t value) {
   for (const auto& [word, v] : words) {
     if (v == value) return word;

@@ -11,8 +11,9 @@ namespace snug::cli {
 
 const std::map<std::string, int32_t>& format_words();
 const std::map<std::string, int32_t>& activation_words();
-const std::map<std::string, int32_t>& dtype_words();    // output: bf16, f32
-const std::map<std::string, int32_t>& backend_words();  // reference, cpu, cuda
+const std::map<std::string, int32_t>& dtype_words();  // output: bf16, f32
+const std::map<std::string, int32_t>& backend_words();
+const std::map<std::string, int32_t>& path_words();  // reference, cpu, cuda
 
 /// The word of a value, "?" when there is none.
 std::string word_of(const std::map<std::string, int32_t>& words, int32_t value);

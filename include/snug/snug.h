@@ -44,8 +44,8 @@ typedef enum snug_status {
   SNUG_ARENA_TOO_SMALL = 3,    /* give the named number of bytes */
   SNUG_MISALIGNED = 4,         /* align the named pointer */
   SNUG_CORRUPT_CHECKPOINT = 5, /* the file is not what it says it is */
-  SNUG_IO_ERROR = 6,                 /* the system's error is in native_code */
-  SNUG_DEVICE_ERROR = 7,             /* the driver's error is in native_code */
+  SNUG_IO_ERROR = 6,           /* the system's error is in native_code */
+  SNUG_DEVICE_ERROR = 7,       /* the driver's error is in native_code */
   SNUG_CANCELLED = 8,          /* a progress callback asked to stop */
   SNUG_INTERNAL = 9            /* a bug of Snug's */
 } snug_status;
@@ -98,10 +98,21 @@ typedef enum snug_backend {
   SNUG_BACKEND_CUDA = 2
 } snug_backend;
 
+/* Instruction sets of the CPU backend; each path needs what the ones before it need. */
+typedef enum snug_cpu_path {
+  SNUG_CPU_AUTOMATIC = 0, /* the fastest that the device has */
+  SNUG_CPU_PORTABLE = 1,
+  SNUG_CPU_AVX2 = 2,   /* with FMA and F16C */
+  SNUG_CPU_AVX512 = 3, /* F, BW, DQ, VL */
+  SNUG_CPU_VNNI = 4,   /* AVX-512 VNNI */
+  SNUG_CPU_BF16 = 5,   /* AVX-512 BF16 */
+  SNUG_CPU_AMX = 6     /* AMX tiles with bf16 */
+} snug_cpu_path;
+
 typedef enum snug_numerics {
-  SNUG_NUMERICS_CONTRACT = 0,          /* f32 accumulation, activated values rounded to bf16 */
-  SNUG_NUMERICS_FLOAT64 = 1,           /* reference only: f64, activated values rounded to bf16 */
-  SNUG_NUMERICS_FLOAT64_UNROUNDED = 2  /* reference only: f64, nothing rounded before the output */
+  SNUG_NUMERICS_CONTRACT = 0,         /* f32 accumulation, activated values rounded to bf16 */
+  SNUG_NUMERICS_FLOAT64 = 1,          /* reference only: f64, activated values rounded to bf16 */
+  SNUG_NUMERICS_FLOAT64_UNROUNDED = 2 /* reference only: f64, nothing rounded before the output */
 } snug_numerics;
 
 /* ---------------------------------------------------------------- devices */
@@ -109,11 +120,11 @@ typedef enum snug_numerics {
 /* A device is a value: plans need no hardware. */
 typedef struct snug_device {
   uint32_t struct_size;
-  int32_t backend;      /* snug_backend */
-  int32_t arch;         /* CUDA: 80, 89, 90, 120; CPU: 0 */
-  int32_t num_units;    /* SMs, or cores */
-  int32_t smem_nbytes;  /* shared memory a CTA may ask for; CPU: 0 */
-  int32_t reserved;     /* 0 */
+  int32_t backend;     /* snug_backend */
+  int32_t arch;        /* CUDA: 80, 89, 90, 120; CPU: 0 */
+  int32_t num_units;   /* SMs, or cores */
+  int32_t smem_nbytes; /* shared memory a CTA may ask for; CPU: 0 */
+  int32_t reserved;    /* 0 */
   int64_t l2_nbytes;
   double read_gbps;     /* device memory */
   double matrix_tflops; /* dense bf16 */
@@ -140,23 +151,24 @@ typedef struct snug_activation {
 /* Everything a plan depends on besides the device. Sizes are this rank's. */
 typedef struct snug_caps {
   uint32_t struct_size;
-  int32_t hidden;             /* a multiple of the format's group: 16 nvfp4, 32 mxfp4 */
-  int32_t intermediate;       /* the same; this rank's share under tensor parallelism */
-  int32_t num_experts;        /* global: what topk_ids count; 1..4096 */
-  int32_t num_local_experts;  /* whose weights this rank holds; 0..num_experts */
-  int32_t top_k;              /* 1..32 */
-  int32_t format;             /* snug_format */
+  int32_t hidden;            /* a multiple of the format's group: 16 nvfp4, 32 mxfp4 */
+  int32_t intermediate;      /* the same; this rank's share under tensor parallelism */
+  int32_t num_experts;       /* global: what topk_ids count; 1..4096 */
+  int32_t num_local_experts; /* whose weights this rank holds; 0..num_experts */
+  int32_t top_k;             /* 1..32 */
+  int32_t format;            /* snug_format */
   snug_activation activation;
-  int32_t has_bias;                /* 0 or 1: biases of both projections */
-  int32_t router_weight_on_input;  /* 0 or 1: weights multiply FC1's output; top_k must be 1 */
-  int32_t batch_invariant;         /* 0 or 1: a token's bits do not depend on the other tokens */
-  int32_t output_dtype;            /* SNUG_BF16 or SNUG_F32 */
-  int32_t numerics;                /* snug_numerics */
-  int32_t route_tile_pin;          /* 0 = automatic; else honoured exactly or refused */
-  int32_t num_threads;             /* CPU workers; their private scratch is priced */
-  int64_t max_tokens;              /* 1..2^24 */
-  int64_t expected_tokens;         /* 0 = max_tokens; the speed rule is strict up to here */
-  uint64_t arena_limit;            /* bytes; 0 = none */
+  int32_t has_bias;               /* 0 or 1: biases of both projections */
+  int32_t router_weight_on_input; /* 0 or 1: weights multiply FC1's output; top_k must be 1 */
+  int32_t batch_invariant;        /* 0 or 1: a token's bits do not depend on the other tokens */
+  int32_t output_dtype;           /* SNUG_BF16 or SNUG_F32 */
+  int32_t numerics;               /* snug_numerics */
+  int32_t route_tile_pin;         /* 0 = automatic; else honoured exactly or refused */
+  int32_t num_threads;            /* CPU workers; their private scratch is priced */
+  int32_t cpu_path;               /* snug_cpu_path: automatic, or this path or a refusal */
+  int64_t max_tokens;             /* 1..2^24 */
+  int64_t expected_tokens;        /* 0 = max_tokens; the speed rule is strict up to here */
+  uint64_t arena_limit;           /* bytes; 0 = none */
 } snug_caps;
 
 /* Zeroes, struct_size, num_experts = num_local_experts = top_k = num_threads = 1, silu, bf16. */
@@ -185,15 +197,15 @@ SNUG_API uint64_t snug_weights_alignment(void);
 /* What a call with num_tokens live tokens does. */
 typedef struct snug_schedule {
   uint32_t struct_size;
-  int32_t regime;           /* index of the regime */
+  int32_t regime; /* index of the regime */
   int64_t num_tokens;
-  int64_t chunk_tokens;     /* tokens done together */
+  int64_t chunk_tokens; /* tokens done together */
   int64_t num_chunks;
-  int32_t route_tile;       /* rows of an expert handled together */
-  int32_t column_block;     /* FC2 columns in memory at a time; 0 = none */
-  uint64_t arena_nbytes;    /* of this call; at most the plan's */
+  int32_t route_tile;    /* rows of an expert handled together */
+  int32_t column_block;  /* FC2 columns in memory at a time; 0 = none */
+  uint64_t arena_nbytes; /* of this call; at most the plan's */
   double predicted_us;
-  double floor_us;          /* max(weight bytes / read rate, FLOPs / matrix rate) */
+  double floor_us; /* max(weight bytes / read rate, FLOPs / matrix rate) */
 } snug_schedule;
 
 /* A pure function of the plan; 0 <= num_tokens <= max_tokens. */
@@ -232,12 +244,12 @@ typedef enum snug_group_rank {
 
 typedef struct snug_routing {
   uint32_t struct_size;
-  int32_t score;        /* snug_score */
-  int32_t renormalize;  /* 0 or 1: a token's weights sum to scale */
-  int32_t num_groups;   /* 1 = no groups; divides num_experts */
-  int32_t topk_groups;  /* groups that stay */
-  int32_t group_rank;   /* snug_group_rank */
-  float scale;          /* multiplies the weights, once */
+  int32_t score;       /* snug_score */
+  int32_t renormalize; /* 0 or 1: a token's weights sum to scale */
+  int32_t num_groups;  /* 1 = no groups; divides num_experts */
+  int32_t topk_groups; /* groups that stay */
+  int32_t group_rank;  /* snug_group_rank */
+  float scale;         /* multiplies the weights, once */
 } snug_routing;
 
 /* Softmax over the chosen experts, no groups, scale 1. */
@@ -272,8 +284,8 @@ typedef struct snug_model_info {
   int32_t intermediate;
   int32_t num_experts;
   int32_t top_k;
-  int32_t num_layers;   /* of the whole model */
-  int32_t num_tensors;  /* in all shards */
+  int32_t num_layers;  /* of the whole model */
+  int32_t num_tensors; /* in all shards */
   int32_t num_shards;
   snug_activation activation;
   snug_routing routing;
@@ -288,15 +300,15 @@ SNUG_API snug_status snug_checkpoint_model(const snug_checkpoint* checkpoint, sn
 /* One expert layer in one format. */
 typedef struct snug_layer_info {
   uint32_t struct_size;
-  int32_t layer;         /* the model's layer number */
-  int32_t format;        /* snug_format */
+  int32_t layer;  /* the model's layer number */
+  int32_t format; /* snug_format */
   int32_t num_experts;
   int32_t hidden;
   int32_t intermediate;
   int32_t gated;
   int32_t has_bias;
   uint64_t source_nbytes;
-  char scheme[32];       /* naming scheme of the tensors, e.g. modelopt_nvfp4 */
+  char scheme[32]; /* naming scheme of the tensors, e.g. modelopt_nvfp4 */
 } snug_layer_info;
 
 SNUG_API int32_t snug_checkpoint_num_layers(const snug_checkpoint* checkpoint);
@@ -337,20 +349,20 @@ typedef enum snug_global_scale_use {
 /* One projection of one expert. Logical (row, k) is stored at (first_row + row * row_step,
  * first_k + k), so fused, interleaved and sharded tensors need no copies. */
 typedef struct snug_matrix {
-  const uint8_t* codes;      /* [stored rows, stored k / 2] */
-  int64_t code_row_nbytes;   /* row to row */
-  const uint8_t* scales;     /* one byte a group */
-  int64_t scale_row_nbytes;  /* row to row; swizzled: groups of a row padded to 4 */
-  const void* bias;          /* [stored rows] or null */
-  int32_t bias_dtype;        /* SNUG_BF16 or SNUG_F32 */
-  int32_t nibble_order;      /* snug_nibble_order */
-  int32_t scale_order;       /* snug_scale_order */
-  int32_t global_scale_use;  /* snug_global_scale_use */
+  const uint8_t* codes;     /* [stored rows, stored k / 2] */
+  int64_t code_row_nbytes;  /* row to row */
+  const uint8_t* scales;    /* one byte a group */
+  int64_t scale_row_nbytes; /* row to row; swizzled: groups of a row padded to 4 */
+  const void* bias;         /* [stored rows] or null */
+  int32_t bias_dtype;       /* SNUG_BF16 or SNUG_F32 */
+  int32_t nibble_order;     /* snug_nibble_order */
+  int32_t scale_order;      /* snug_scale_order */
+  int32_t global_scale_use; /* snug_global_scale_use */
   float global_scale;
-  int32_t e8m0_bias;         /* exponent bias of E8M0 scales; 127 by the format */
+  int32_t e8m0_bias; /* exponent bias of E8M0 scales; 127 by the format */
   int64_t first_row;
-  int64_t row_step;          /* at least 1; 2 where gate and up rows alternate */
-  int64_t first_k;           /* a multiple of the format's group */
+  int64_t row_step; /* at least 1; 2 where gate and up rows alternate */
+  int64_t first_k;  /* a multiple of the format's group */
 } snug_matrix;
 
 /* One expert; ungated activations use gate for their only FC1 matrix and leave up.codes null. */
@@ -387,9 +399,9 @@ SNUG_API snug_status snug_weights_update(snug_weights* weights, int32_t expert,
 typedef struct snug_shard {
   uint32_t struct_size;
   int32_t tp_rank;
-  int32_t tp_size;             /* tensor-parallel ranks, at least 1 */
-  int32_t reserved;            /* 0 */
-  const int32_t* experts;      /* [num_local_experts] global ids; null = identity */
+  int32_t tp_size;        /* tensor-parallel ranks, at least 1 */
+  int32_t reserved;       /* 0 */
+  const int32_t* experts; /* [num_local_experts] global ids; null = identity */
 } snug_shard;
 
 /* Return non-zero to cancel. Called on the calling thread. */
@@ -416,22 +428,22 @@ typedef void (*snug_parallel)(void* context, int32_t num_workers,
 /* The caller's memory of one call; strides count elements. Inputs are never written. */
 typedef struct snug_io {
   uint32_t struct_size;
-  int32_t ids_dtype;          /* SNUG_S32 or SNUG_S64 */
-  int32_t weights_dtype;      /* SNUG_F32 or SNUG_BF16 */
-  int32_t allow_replicas;     /* 0 or 1: several experts may map to one local expert */
-  int64_t num_tokens;         /* live tokens, 0..max_tokens */
-  const void* x;              /* bf16 [num_tokens, hidden] */
+  int32_t ids_dtype;      /* SNUG_S32 or SNUG_S64 */
+  int32_t weights_dtype;  /* SNUG_F32 or SNUG_BF16 */
+  int32_t allow_replicas; /* 0 or 1: several experts may map to one local expert */
+  int64_t num_tokens;     /* live tokens, 0..max_tokens */
+  const void* x;          /* bf16 [num_tokens, hidden] */
   int64_t x_stride;
-  const void* topk_ids;       /* [num_tokens, top_k], global ids; out of range = no contribution */
+  const void* topk_ids; /* [num_tokens, top_k], global ids; out of range = no contribution */
   int64_t ids_stride;
-  const void* topk_weights;   /* [num_tokens, top_k] */
+  const void* topk_weights; /* [num_tokens, top_k] */
   int64_t weights_stride;
-  const int32_t* expert_map;  /* s32 [num_experts] -> local id or -1; null = all are local */
-  void* output;               /* output_dtype [num_tokens, hidden], overwritten */
+  const int32_t* expert_map; /* s32 [num_experts] -> local id or -1; null = all are local */
+  void* output;              /* output_dtype [num_tokens, hidden], overwritten */
   int64_t output_stride;
-  void* arena;                /* arena_nbytes bytes, aligned to snug_arena_alignment() */
-  uint64_t arena_nbytes;      /* at least the plan's required_nbytes */
-  snug_parallel parallel;     /* CPU workers; null = OpenMP */
+  void* arena;            /* arena_nbytes bytes, aligned to snug_arena_alignment() */
+  uint64_t arena_nbytes;  /* at least the plan's required_nbytes */
+  snug_parallel parallel; /* CPU workers; null = OpenMP */
   void* parallel_context;
 } snug_io;
 

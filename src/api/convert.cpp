@@ -36,6 +36,7 @@ Result<Caps> read_caps(const snug_caps* from) {
   caps.numerics = static_cast<Numerics>(from->numerics);
   caps.route_tile_pin = from->route_tile_pin;
   caps.num_threads = from->num_threads;
+  caps.cpu_path = static_cast<CpuPath>(from->cpu_path);
   caps.max_tokens = from->max_tokens;
   caps.expected_tokens = from->expected_tokens;
   caps.arena_limit = from->arena_limit;

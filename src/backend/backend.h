@@ -72,6 +72,10 @@ inline const uint8_t* expert_record(const Bound& bound, int32_t expert) {
 inline const float* record_globals(const PackedLayout& layout, const uint8_t* record) {
   return reinterpret_cast<const float*>(record + layout.globals_offset);
 }
+/// RecordFlag bits.
+inline uint32_t record_flags(const PackedLayout& layout, const uint8_t* record) {
+  return reinterpret_cast<const uint32_t*>(record + layout.globals_offset)[3];
+}
 inline const float* record_bias(const PackedLayout& layout, const MatrixLayout& matrix,
                                 const uint8_t* record) {
   return layout.has_bias ? reinterpret_cast<const float*>(record + matrix.bias_offset) : nullptr;

@@ -9,11 +9,14 @@
 // first). `panel_16x32` is for CPUs:
 //   panel = 32 packed rows: 16 gate + 16 up of the same indices, or 32 plain rows
 //   tile  = 16 packed rows x 32 k = 256 bytes = u32[4 vectors][16 lanes]; the u32 of (vector j,
-//           lane n) holds the eight codes k = 8j .. 8j+7 of row n, lowest nibble first
+//           lane n) holds the eight codes k = 8j .. 8j+7 of row n. Its low half has the even k,
+//           its high half the odd ones, lowest nibble first: shifted right by 4r, the two halves
+//           begin with the pair k = 8j + 2r, 8j + 2r + 1, as dot-product instructions want it
 //   a panel's tiles follow K: (k tile 0: half 0, half 1), (k tile 1: ...), ...
 //   scales = u8[groups of the tile][16 lanes] a tile, in the tiles' order
 // Both operands of an activation pair therefore meet in one panel. Tiles are stored whole; what
-// lies past the logical rows or past k is zero.
+// lies past the logical rows or past k is zero. panel_codes.h says what nibbles and scale bytes
+// mean.
 #pragma once
 
 #include <cstdint>
@@ -66,6 +69,14 @@ struct MatrixLayout {
   int64_t scales_nbytes = 0;
 };
 
+/// What the preparer found out about an expert's weights; follows the global scales.
+enum class RecordFlag : uint32_t {
+  none = 0,
+  tiny_scales = 1,  // an E8M0 scale below 2^-125: some weight is not a normal bf16
+};
+/// E8M0 bytes below this one set tiny_scales: half of the scale is still normal.
+inline constexpr uint8_t kLeastNormalE8m0 = 2;
+
 /// The record of one expert and the sizes it came from.
 struct PackedLayout {
   LayoutTag tag = LayoutTag::plain;
@@ -77,7 +88,7 @@ struct PackedLayout {
   bool has_bias = false;
   MatrixLayout fc1;
   MatrixLayout fc2;
-  int64_t globals_offset = 0;  // f32[3]: gate (or the only FC1 matrix), up, down
+  int64_t globals_offset = 0;  // f32[3]: gate (or the only FC1 matrix), up, down; u32 RecordFlag
   int64_t expert_nbytes = 0;   // record to record
 
   constexpr int64_t total_nbytes() const { return expert_nbytes * num_local_experts; }
@@ -90,15 +101,24 @@ SNUG_HD constexpr int64_t packed_row(const PackedLayout& layout, bool fc1, bool 
   return row / kTileRows * kPanelRows + (up ? kTileRows : 0) + row % kTileRows;
 }
 
-/// Byte offset, from the matrix's codes, of the pair that holds (packed row, k); its nibble is
-/// k % 2 in both CPU layouts.
+/// The nibble, 0..7, of a panel's u32 that holds the k-th of its eight codes.
+SNUG_HD constexpr int panel_nibble(int k) { return k % 2 * 4 + k / 2; }
+
+/// Which nibble of its byte holds (row, k): 0 = low.
+SNUG_HD constexpr int code_nibble(const PackedLayout& layout, int64_t k) {
+  return layout.tag == LayoutTag::plain ? static_cast<int>(k % 2)
+                                        : panel_nibble(static_cast<int>(k % 8)) % 2;
+}
+
+/// Byte offset, from the matrix's codes, of the pair that holds (packed row, k).
 SNUG_HD constexpr int64_t code_byte_offset(const PackedLayout& layout, const MatrixLayout& m,
                                            int64_t row, int64_t k) {
   if (layout.tag == LayoutTag::plain) return row * (m.padded_k / 2) + k / 2;
   const int64_t tile =
       (row / kPanelRows * (m.padded_k / kTileK) + k / kTileK) * 2 + row % kPanelRows / kTileRows;
   const int64_t vector = k % kTileK / 8, lane = row % kTileRows;
-  return tile * kTileNbytes + (vector * kTileRows + lane) * 4 + k % 8 / 2;
+  return tile * kTileNbytes + (vector * kTileRows + lane) * 4 +
+         panel_nibble(static_cast<int>(k % 8)) / 2;
 }
 
 /// Byte offset, from the matrix's scales, of the scale of (packed row, k).
@@ -155,7 +175,7 @@ constexpr PackedLayout make_packed_layout(LayoutTag tag, Format format, const Mo
   place(layout.fc2);
   layout.fc1.bias_offset = take(has_bias ? layout.fc1.padded_rows.value * 4 : 0);
   layout.fc2.bias_offset = take(has_bias ? layout.fc2.padded_rows.value * 4 : 0);
-  layout.globals_offset = take(3 * 4);
+  layout.globals_offset = take(4 * 4);
   layout.expert_nbytes = offset;
   return layout;
 }

@@ -2,6 +2,7 @@
 #include "plan/arena.h"
 
 #include "base/integers.h"
+#include "geometry/cpu_blocks.h"
 #include "geometry/route_tiles.h"
 
 namespace snug {
@@ -75,15 +76,23 @@ ArenaLayout lay_out_arena(const Caps& caps, const KernelFamily& family, const Po
   if (reference) {  // one route and one token at a time
     set(layout, SliceId::activated, caps.shape.intermediate, DType::f64, Step::fc1, Step::fc2);
     set(layout, SliceId::fc2_rows, caps.shape.hidden, DType::f64, Step::fc2, Step::combine);
+  } else if (family.machine == Machine::cpu) {
+    const int64_t slots = routes + (family.uses_tiles ? cpu::kTileSlots - 1 : 0);
+    set(layout, SliceId::activated, slots * cpu::activated_stride(caps.shape.intermediate),
+        DType::bf16, Step::fc1, Step::fc2);
+    set(layout, SliceId::fc2_rows, workers * routes * policy.column_block, DType::f32, Step::fc2,
+        Step::combine);
+    const cpu::WorkerScratch scratch =
+        cpu::worker_scratch(caps.shape.hidden, caps.shape.intermediate, routes, family.uses_tiles);
+    set(layout, SliceId::worker_scratch, workers * scratch.nbytes, DType::u8, Step::fc1, Step::fc2);
   } else {
     set(layout, SliceId::activated, routes * caps.shape.intermediate, DType::bf16, Step::fc1,
         Step::fc2);
   }
-  if (family.combine == Combine::column_block || family.combine == Combine::worker_block) {
+  if (family.combine == Combine::column_block) {
     const int64_t blocks = ceil_div(caps.shape.hidden, policy.column_block);
-    const int64_t copies =
-        family.combine == Combine::worker_block ? workers : min_of(blocks, kColumnBlocksInFlight);
-    set(layout, SliceId::fc2_rows, copies * routes * policy.column_block, DType::f32, Step::fc2,
+    set(layout, SliceId::fc2_rows,
+        min_of(blocks, kColumnBlocksInFlight) * routes * policy.column_block, DType::f32, Step::fc2,
         Step::combine);
   }
   for (Slice& slice : layout.slices) place(layout, slice);

@@ -33,16 +33,17 @@ enum class SliceId : int32_t {
   slot_route = 3,      // s32[routes]             route of each slot, grouped by expert
   tile_expert = 4,     // s32[tiles]              expert of each route tile
   active_experts = 5,  // s32[experts]            the experts that have slots, ascending
-  activated = 6,      // [routes, intermediate]  FC1's output after activation (bf16; f64 reference)
-  fc2_rows = 7,       // [.., routes, column_block]  FC2's rows of a block (f32; f64 reference)
-  expert_cursor = 8,  // s32[experts]            next free slot of each expert while grouping
+  activated = 6,  // [routes, intermediate]  FC1's output after activation (bf16; f64 reference)
+  fc2_rows = 7,   // [.., routes, column_block]  FC2's rows of a block (f32; f64 reference)
+  worker_scratch = 8,  // u8[workers, ..]         CPU: prepared rows, decoded weights, sums
+  expert_cursor = 9,   // s32[experts]            next free slot of each expert while grouping
 };
-inline constexpr int kNumSlices = 9;
+inline constexpr int kNumSlices = 10;
 
 constexpr const char* slice_name(SliceId id) {
-  constexpr const char* kNames[kNumSlices] = {"sync",       "local_expert", "expert_offsets",
-                                              "slot_route", "tile_expert",  "active_experts",
-                                              "activated",  "fc2_rows",     "expert_cursor"};
+  constexpr const char* kNames[kNumSlices] = {
+      "sync",           "local_expert", "expert_offsets", "slot_route",     "tile_expert",
+      "active_experts", "activated",    "fc2_rows",       "worker_scratch", "expert_cursor"};
   return kNames[static_cast<int>(id)];
 }
 

@@ -21,6 +21,11 @@ Status check_capacity(const Caps& caps) {
                       static_cast<long long>(caps.expected_tokens),
                       static_cast<long long>(caps.max_tokens));
   }
+  const int path = static_cast<int>(caps.cpu_path);
+  if (path < 0 || path >= kNumCpuPaths) {
+    return make_error(Code::invalid_argument, "cpu_path: have %d, need 0..%d", path,
+                      kNumCpuPaths - 1);
+  }
   if (caps.num_threads < 1 || caps.num_threads > kMaxThreads) {
     return make_error(Code::invalid_argument, "num_threads: have %d, need 1..%d", caps.num_threads,
                       kMaxThreads);

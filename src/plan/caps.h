@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "base/cpu_path.h"
 #include "base/dtype.h"
 #include "base/status.h"
 #include "moe/activation.h"
@@ -33,10 +34,11 @@ struct Caps {
   DType output_dtype = DType::bf16;     // bf16 or f32
   Numerics numerics = Numerics::contract;
   int64_t max_tokens = 0;
-  int64_t expected_tokens = 0;  // 0 = max_tokens; where the 2% rule is kept strictly
-  uint64_t arena_limit = 0;     // bytes; 0 = none
-  int32_t route_tile_pin = 0;   // 0 = automatic; else honoured exactly or refused
-  int32_t num_threads = 1;      // CPU workers; their private slices are priced
+  int64_t expected_tokens = 0;            // 0 = max_tokens; where the 2% rule is kept strictly
+  uint64_t arena_limit = 0;               // bytes; 0 = none
+  int32_t route_tile_pin = 0;             // 0 = automatic; else honoured exactly or refused
+  int32_t num_threads = 1;                // CPU workers; their private slices are priced
+  CpuPath cpu_path = CpuPath::automatic;  // else this path or a refusal
 };
 
 /// Checks everything that does not depend on the device; names the argument, what it was and what

@@ -52,11 +52,20 @@ std::vector<int64_t> chunk_sizes(const Caps& caps, const KernelFamily& family, b
   return sizes;
 }
 
-/// Column blocks to weigh: hidden over 1, 2, 4, ... 64, each a multiple of the granule.
+constexpr int64_t kMostWorkerColumns = 128;
+
+/// Column blocks to weigh: hidden over 1, 2, 4, ... 64, each a multiple of the granule; for private
+/// blocks 1, 2, 4, ... granules.
 std::vector<int32_t> column_blocks(const Caps& caps, const KernelFamily& family) {
   if (family.combine == Combine::owner || family.combine == Combine::token) return {0};
-  if (family.combine == Combine::worker_block) return {family.column_granule};
   std::vector<int32_t> blocks;
+  if (family.combine == Combine::worker_block) {
+    const int64_t whole = align_up(caps.shape.hidden, family.column_granule);
+    for (int64_t block = family.column_granule; block <= kMostWorkerColumns; block *= 2) {
+      if (block <= whole) blocks.push_back(static_cast<int32_t>(block));
+    }
+    return blocks;
+  }
   for (int64_t parts = 1; parts <= 64; parts *= 2) {
     const int64_t block = align_up(ceil_div(caps.shape.hidden, parts), family.column_granule);
     if (blocks.empty() || blocks.back() != block) blocks.push_back(static_cast<int32_t>(block));
@@ -70,6 +79,22 @@ Verdict judge_family(const Caps& caps, const Device& device, const KernelFamily&
   if (family.machine != device.machine) {
     return refuse("runs on %s, the device is %s", machine_name(family.machine),
                   machine_name(device.machine));
+  }
+  if (family.machine == Machine::cpu) {
+    const CpuPath path = static_cast<CpuPath>(family.min_arch);
+    if (caps.cpu_path != CpuPath::automatic && caps.cpu_path != path) {
+      return refuse("cpu_path asks for %s", cpu_path_name(caps.cpu_path));
+    }
+    const char* best = cpu_path_name(static_cast<CpuPath>(device.arch));
+    if (device.arch < family.min_arch) {
+      return refuse("needs %s, the device has %s", cpu_path_name(path), best);
+    }
+    // One path for all token counts: a chunk or a limit then changes no bit.
+    if (caps.cpu_path == CpuPath::automatic && device.arch > family.min_arch) {
+      return refuse("the device has %s", best);
+    }
+  } else if (caps.cpu_path != CpuPath::automatic) {
+    return refuse("cpu_path %s is for CPUs", cpu_path_name(caps.cpu_path));
   }
   if (device.arch < family.min_arch || (family.max_arch != 0 && device.arch > family.max_arch)) {
     if (family.min_arch == family.max_arch) {

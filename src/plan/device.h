@@ -22,7 +22,7 @@ constexpr const char* machine_name(Machine m) {
 struct Device {
   char name[24] = {};
   Machine machine = Machine::cpu;
-  int32_t arch = 0;          // CUDA: 80, 89, 90, 120; CPU: 0
+  int32_t arch = 0;          // CUDA: 80, 89, 90, 120; CPU: its best CpuPath; reference: 0
   int32_t num_units = 1;     // SMs, or cores
   int32_t smem_nbytes = 0;   // shared memory a CTA may ask for; CPU: 0
   int64_t l2_nbytes = 0;     // shared by all units
@@ -31,7 +31,8 @@ struct Device {
   double step_us = 1;        // a dependent launch, or a barrier over all workers
 };
 
-/// The devices known by name: h200, rtx-pro-6000, a100, l40s, cpu, reference.
+/// The devices known by name: h200, rtx-pro-6000, a100, l40s, cpu-amx, cpu-bf16, cpu-vnni,
+/// cpu-avx512, cpu-avx2, cpu-portable, reference, and cpu: this machine's best of the cpu-* ones.
 std::span<const Device> known_devices();
 
 /// Looks a device up; the error lists the known names.

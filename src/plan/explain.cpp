@@ -107,7 +107,8 @@ Json caps_json(const Caps& caps) {
           {"expected_tokens", caps.expected_tokens},
           {"arena_limit", caps.arena_limit},
           {"route_tile_pin", caps.route_tile_pin},
-          {"num_threads", caps.num_threads}};
+          {"num_threads", caps.num_threads},
+          {"cpu_path", cpu_path_name(caps.cpu_path)}};
 }
 
 void append_regime(std::string& text, const Plan& plan, const Regime& regime) {

@@ -172,7 +172,7 @@ Status choose_within_limit(Plan& plan, const bool* accepted) {
 void copy_members(const Caps& from, Caps& to) {
   const auto& [shape, format, activation, has_bias, router_weight_on_input, batch_invariant,
                output_dtype, numerics, max_tokens, expected_tokens, arena_limit, route_tile_pin,
-               num_threads] = from;
+               num_threads, cpu_path] = from;
   to.shape = shape;
   to.format = format;
   to.activation = activation;
@@ -186,6 +186,7 @@ void copy_members(const Caps& from, Caps& to) {
   to.arena_limit = arena_limit;
   to.route_tile_pin = route_tile_pin;
   to.num_threads = num_threads;
+  to.cpu_path = cpu_path;
 }
 
 /// Fills `plan` in place: its padding bytes were zeroed, so equal inputs give equal bytes.
@@ -275,6 +276,7 @@ Schedule make_schedule(const Plan& plan, int64_t num_tokens) {
   s.num_workers = family.machine == Machine::cpu    ? plan.caps.num_threads
                   : family.machine == Machine::cuda ? plan.device.num_units
                                                     : 1;
+  if (family.machine == Machine::cpu) s.cpu_path = static_cast<CpuPath>(family.min_arch);
   s.layout = lay_out_arena(plan.caps, family, s.policy, s.policy.chunk_tokens);
   return s;
 }

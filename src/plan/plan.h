@@ -40,11 +40,12 @@ struct Schedule {
   int32_t regime = 0;
   Policy policy;  // chunk_tokens is already the live chunk
   int64_t num_chunks = 0;
-  int64_t chunk_routes = 0;   // routes of a full chunk
-  int64_t max_tiles = 0;      // route tiles of a chunk, whatever the routing
-  int32_t column_blocks = 0;  // FC2 passes; 0 = no rows in memory
-  int32_t num_workers = 0;    // CPU threads; CUDA: CTAs of a persistent launch
-  ArenaLayout layout;         // of a full chunk
+  int64_t chunk_routes = 0;               // routes of a full chunk
+  int64_t max_tiles = 0;                  // route tiles of a chunk, whatever the routing
+  int32_t column_blocks = 0;              // FC2 passes; 0 = no rows in memory
+  int32_t num_workers = 0;                // CPU threads; CUDA: CTAs of a persistent launch
+  CpuPath cpu_path = CpuPath::automatic;  // CPU: the path that runs
+  ArenaLayout layout;                     // of a full chunk
 };
 
 /// Plans a layer. `families` is one backend's kernel table (at most kMaxFamilies rows).

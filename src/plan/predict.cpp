@@ -11,6 +11,8 @@ namespace {
 constexpr double kL2Speed = 3.0;
 // Share of the L2 that a column block of FC2 rows may count on.
 constexpr double kL2Share = 0.5;
+// What a worker's private rows may take of its own cache (half of 2 MiB; 1 MiB on smaller cores).
+constexpr double kWorkerCache = 1 << 20;
 // A finished column block is announced by its own counter while the next one is computed, so that
 // handing over costs a fraction of a full barrier (assumed until the kernels are measured).
 constexpr double kBlockHandover = 0.25;
@@ -59,7 +61,9 @@ void add_chunk(const Caps& caps, const Device& device, const KernelFamily& famil
   const Work w = work_of(caps, family, policy, tokens);
   const double hidden = caps.shape.hidden, intermediate = caps.shape.intermediate;
   const double read = device.read_gbps * family.read_fraction;
-  const double rate = device.matrix_tflops * family.matrix_fraction;
+  const double rate = family.unit_tflops > 0
+                          ? min_of(device.num_units * family.unit_tflops, device.matrix_tflops)
+                          : device.matrix_tflops * family.matrix_fraction;
   const double n1 = static_cast<double>(layout.fc1.rows.value);
 
   StepCost& route = p.steps[static_cast<int>(Step::route)];
@@ -89,7 +93,14 @@ void add_chunk(const Caps& caps, const Device& device, const KernelFamily& famil
   const double out_nbytes = w.tokens * hidden * dtype_nbytes(caps.output_dtype);
   combine.nbytes += out_nbytes;
   combine.us += transfer_us(out_nbytes, device.read_gbps);
-  if (policy.column_block > 0) {
+  if (family.combine == Combine::worker_block) {
+    // Every column block reads the activated rows again; its own rows are written and read.
+    const double passes = hidden / policy.column_block;
+    const double rows_nbytes = 2 * w.routes * hidden * 4;
+    const bool near = w.routes * policy.column_block * 4 <= kWorkerCache;
+    combine.us += transfer_us(activated * passes, device.read_gbps) +
+                  transfer_us(rows_nbytes, device.read_gbps * (near ? kL2Speed : 1.0));
+  } else if (policy.column_block > 0) {
     const double rows_nbytes = 2 * w.routes * hidden * 4;  // written by FC2, read by the sum
     const double resident = w.routes * policy.column_block * 4 * kColumnBlocksInFlight;
     const bool in_l2 = resident <= kL2Share * static_cast<double>(device.l2_nbytes);

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/bf16.h"
+#include "geometry/panel_codes.h"
 #include "geometry/scale_swizzle.h"
 
 namespace snug {
@@ -109,9 +110,17 @@ uint32_t swap_nibbles(uint32_t pairs) {
   return (pairs & 0x0F0F0F0Fu) << 4 | (pairs >> 4 & 0x0F0F0F0Fu);
 }
 
-/// Copies one row's codes, eight at a time (four bytes stay together in both layouts), and its
-/// scales. k is a multiple of 16, so no group of eight is cut.
-Status pack_row(const Job& job, int64_t row, uint8_t* record) {
+/// Eight codes in the file's order -> the panel's: even k in the low half, odd k in the high one.
+uint32_t split_even_odd(uint32_t eight) {
+  const auto gather = [](uint32_t nibbles) {  // 0a0b0c0d -> abcd
+    nibbles = (nibbles | nibbles >> 4) & 0x00FF00FFu;
+    return (nibbles | nibbles >> 8) & 0x0000FFFFu;
+  };
+  return gather(eight & 0x0F0F0F0Fu) | gather(eight >> 4 & 0x0F0F0F0Fu) << 16;
+}
+
+/// Copies one row's codes and scales in the file's order.
+Status pack_plain_row(const Job& job, int64_t row, uint8_t* record) {
   const MatrixSource& s = job.source;
   const int group_size = format_info(job.layout.format).group_size;
   const int64_t stored = s.rows.first_row + row * s.rows.row_step;
@@ -119,6 +128,7 @@ Status pack_row(const Job& job, int64_t row, uint8_t* record) {
   const uint8_t* codes = s.codes + stored * s.code_row_nbytes;
   uint8_t* to_codes = record + job.matrix.codes_offset;
   uint8_t* to_scales = record + job.matrix.scales_offset;
+  const int64_t first_group = s.rows.first_k / group_size;
   for (int64_t k = 0; k < job.matrix.k; k += 8) {
     uint32_t eight;
     std::memcpy(&eight, codes + (s.rows.first_k + k) / 2, sizeof eight);
@@ -126,11 +136,121 @@ Status pack_row(const Job& job, int64_t row, uint8_t* record) {
     std::memcpy(to_codes + code_byte_offset(job.layout, job.matrix, packed, k), &eight,
                 sizeof eight);
   }
-  const int64_t first_group = s.rows.first_k / group_size;
   for (int64_t g = 0; g < job.matrix.k / group_size; ++g) {
     const uint8_t byte = source_scale(job, stored, first_group + g);
     SNUG_RETURN_IF_ERROR(check_scale(job, row, first_group + g, byte, codes));
     to_scales[scale_byte_offset(job.layout, job.matrix, packed, g * group_size)] = byte;
+  }
+  return {};
+}
+
+/// Sixteen rows on their way into a column of tiles.
+struct TileRows {
+  const uint8_t* codes[kTileRows];  // each row's first code; null = padding
+  int64_t stored[kTileRows];        // the file's row
+  int count = 0;                    // rows that exist
+};
+
+/// The scale bytes of one group of sixteen rows, as stored, and what they do to the codes.
+struct GroupScales {
+  uint8_t stored[kTileRows];
+  uint32_t flip[kTileRows];  // xor-ed: the signs, where the scale is negative
+  uint32_t keep[kTileRows];  // and-ed: 0 where the scale is zero
+};
+
+Status read_group(const Job& job, const TileRows& rows, int64_t first_row, int64_t group,
+                  GroupScales* to, bool* tiny) {
+  const Format format = job.layout.format;
+  const int group_size = format_info(format).group_size;
+  const int64_t file_group = job.source.rows.first_k / group_size + group;
+  for (int n = 0; n < kTileRows; ++n) {
+    to->stored[n] = 0;
+    to->flip[n] = 0;
+    to->keep[n] = ~0u;
+    if (n >= rows.count) continue;
+    const uint8_t byte = source_scale(job, rows.stored[n], file_group);
+    const uint8_t* file_row = rows.codes[n] - job.source.rows.first_k / 2;
+    SNUG_RETURN_IF_ERROR(check_scale(job, first_row + n, file_group, byte, file_row));
+    to->stored[n] = panel_scale(format, byte);
+    if (format == Format::mxfp4) {
+      if (byte < kLeastNormalE8m0) *tiny = true;
+      continue;
+    }
+    const uint8_t positive = byte & 0x7F;
+    to->flip[n] = byte != positive ? 0x88888888u : 0;
+    to->keep[n] = positive != 0 ? ~0u : 0;
+    to->stored[n] = positive != 0 ? panel_scale(format, positive) : kPanelOne;
+  }
+  return {};
+}
+
+/// Turns sixteen rows' eight codes into one vector of a tile.
+void pack_vector(const Job& job, const uint32_t* codes, const GroupScales& scales, uint8_t* to) {
+  const bool swap = job.source.nibble_order == NibbleOrder::high_first;
+  const bool nvfp4 = job.layout.format == Format::nvfp4;
+  uint32_t words[kTileRows];
+  for (int n = 0; n < kTileRows; ++n) {
+    const uint32_t in_order = swap ? swap_nibbles(codes[n]) : codes[n];
+    const uint32_t signed_codes = (in_order ^ scales.flip[n]) & scales.keep[n];
+    // panel_code of eight nibbles: the low bit turns where the two above it are clear.
+    const uint32_t turn = ~(signed_codes >> 1 | signed_codes >> 2) & 0x11111111u;
+    words[n] = split_even_odd(nvfp4 ? signed_codes ^ turn : signed_codes);
+  }
+  std::memcpy(to, words, sizeof words);
+}
+
+/// Packs sixteen rows, the last of which may be padding, over all of k.
+Status pack_tile_rows(const Job& job, int64_t first_row, uint8_t* record, bool* tiny) {
+  const MatrixSource& s = job.source;
+  const int group_size = format_info(job.layout.format).group_size;
+  TileRows rows;
+  rows.count = static_cast<int>(std::clamp<int64_t>(job.rows - first_row, 0, kTileRows));
+  for (int n = 0; n < kTileRows; ++n) {
+    rows.stored[n] = s.rows.first_row + (first_row + n) * s.rows.row_step;
+    rows.codes[n] = n < rows.count
+                        ? s.codes + rows.stored[n] * s.code_row_nbytes + s.rows.first_k / 2
+                        : nullptr;
+  }
+  const int64_t packed = packed_row(job.layout, job.fc1, job.up, first_row);
+  GroupScales scales = {};
+  for (int64_t k = 0; k < job.matrix.padded_k; k += 8) {
+    const bool inside = k < job.matrix.k;
+    if (k % group_size == 0) {
+      TileRows none;
+      SNUG_RETURN_IF_ERROR(
+          read_group(job, inside ? rows : none, first_row, k / group_size, &scales, tiny));
+      std::memcpy(
+          record + job.matrix.scales_offset + scale_byte_offset(job.layout, job.matrix, packed, k),
+          scales.stored, kTileRows);
+    }
+    uint32_t codes[kTileRows] = {};
+    for (int n = 0; inside && n < rows.count; ++n) std::memcpy(&codes[n], rows.codes[n] + k / 2, 4);
+    pack_vector(
+        job, codes, scales,
+        record + job.matrix.codes_offset + code_byte_offset(job.layout, job.matrix, packed, k));
+  }
+  return {};
+}
+
+/// Rows of this projection that its part of the matrix stores.
+int64_t stored_rows(const Job& job) {
+  return job.matrix.padded_rows.value / (job.fc1 && job.layout.gated ? 2 : 1);
+}
+
+Status pack_rows(const Job& job, uint8_t* record) {
+  if (job.layout.tag == LayoutTag::plain) {
+    for (int64_t row = 0; row < job.rows; ++row) {
+      SNUG_RETURN_IF_ERROR(pack_plain_row(job, row, record));
+    }
+    return {};
+  }
+  bool tiny = false;
+  for (int64_t row = 0; row < stored_rows(job); row += kTileRows) {
+    SNUG_RETURN_IF_ERROR(pack_tile_rows(job, row, record, &tiny));
+  }
+  if (tiny) {
+    reinterpret_cast<uint32_t*>(record + job.layout.globals_offset)[3] |=
+        static_cast<uint32_t>(RecordFlag::tiny_scales);
   }
   return {};
 }
@@ -164,11 +284,21 @@ Status pack_bias(const Job& job, uint8_t* record) {
   return {};
 }
 
+/// Zeroes what no projection writes in full: the gaps after scales, biases and global scales.
+void zero_rest(const PackedLayout& layout, uint8_t* record) {
+  const auto zero = [record](int64_t first, int64_t last) {
+    std::memset(record + first, 0, static_cast<size_t>(last - first));
+  };
+  if (layout.tag == LayoutTag::plain) return zero(0, layout.expert_nbytes);
+  zero(layout.fc1.codes_offset + layout.fc1.codes_nbytes, layout.fc1.scales_offset);
+  zero(layout.fc1.scales_offset + layout.fc1.scales_nbytes, layout.fc2.codes_offset);
+  zero(layout.fc2.codes_offset + layout.fc2.codes_nbytes, layout.fc2.scales_offset);
+  zero(layout.fc2.scales_offset + layout.fc2.scales_nbytes, layout.expert_nbytes);
+}
+
 Status pack_matrix(const Job& job, int global_index, uint8_t* record) {
   SNUG_RETURN_IF_ERROR(check_job(job));
-  for (int64_t row = 0; row < job.rows; ++row) {
-    SNUG_RETURN_IF_ERROR(pack_row(job, row, record));
-  }
+  SNUG_RETURN_IF_ERROR(pack_rows(job, record));
   const float global =
       job.source.global_scale_use == GlobalScaleUse::divide     ? 1.0f / job.source.global_scale
       : job.source.global_scale_use == GlobalScaleUse::multiply ? job.source.global_scale
@@ -186,7 +316,7 @@ Status prepare_expert(const PackedLayout& layout, const ExpertSource& source, in
     return make_error(Code::unsupported, "layout: %s is packed by the CUDA backend",
                       layout_name(layout.tag));
   }
-  std::memset(record, 0, static_cast<size_t>(layout.expert_nbytes));
+  zero_rest(layout, record);
   const int64_t intermediate = layout.intermediate;
   SNUG_RETURN_IF_ERROR(pack_matrix(
       {layout, layout.fc1, source.gate, "gate", expert, true, false, intermediate}, 0, record));

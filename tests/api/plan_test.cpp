@@ -50,7 +50,7 @@ TEST(Status, NamesOfAllCodes) {
 
 TEST(Devices, ByIndexAndByNameAreTheSame) {
   const int32_t count = snug_num_known_devices();
-  ASSERT_EQ(count, 6);
+  ASSERT_EQ(count, 12);
   for (int32_t i = 0; i < count; ++i) {
     snug_device by_index;
     std::memset(&by_index, 0x5A, sizeof by_index);
@@ -64,7 +64,7 @@ TEST(Devices, ByIndexAndByNameAreTheSame) {
   }
   snug_device device;
   EXPECT_REFUSED(snug_known_device(count, &device, error), SNUG_INVALID_ARGUMENT,
-                 "index: have 6, need 0..5");
+                 "index: have 12, need 0..11");
   EXPECT_REFUSED(snug_known_device(-1, &device, error), SNUG_INVALID_ARGUMENT, "index: have -1");
   EXPECT_REFUSED(snug_known_device(0, nullptr, error), SNUG_INVALID_ARGUMENT, "device: is null");
   EXPECT_REFUSED(snug_device_by_name(nullptr, &device, error), SNUG_INVALID_ARGUMENT,
@@ -72,8 +72,8 @@ TEST(Devices, ByIndexAndByNameAreTheSame) {
   EXPECT_REFUSED(snug_device_by_name("cpu", nullptr, error), SNUG_INVALID_ARGUMENT,
                  "device: is null");
   EXPECT_REFUSED(snug_device_by_name("h100", &device, error), SNUG_INVALID_ARGUMENT,
-                 "device: have \"h100\", need one of h200, rtx-pro-6000, a100, l40s, cpu, "
-                 "reference");
+                 "device: have \"h100\", need one of h200, rtx-pro-6000, a100, l40s, cpu-amx, "
+                 "cpu-bf16, cpu-vnni, cpu-avx512, cpu-avx2, cpu-portable, reference, cpu");
   const std::string endless(4000, 'x');
   EXPECT_EQ(snug_device_by_name(endless.c_str(), &device, nullptr), SNUG_INVALID_ARGUMENT);
 }
@@ -356,23 +356,40 @@ std::string refusals_of(const snug_caps& caps, const char* device_name) {
 
 TEST(Plan, RefusalsGiveALineForEveryFamily) {
   snug_caps caps = small_caps();
-  EXPECT_EQ(refusals_of(caps, "cpu"), "portable.panel: accepted\n");
+  const std::string others =
+      "avx2.panel: needs avx2, the device has portable\n"
+      "avx512.panel: needs avx512, the device has portable\n"
+      "vnni.panel: needs vnni, the device has portable\n"
+      "bf16.panel: needs bf16, the device has portable\n"
+      "amx.panel: needs amx, the device has portable\n";
+  EXPECT_EQ(refusals_of(caps, "cpu-portable"), "portable.panel: accepted\n" + others);
+  EXPECT_EQ(refusals_of(caps, "cpu-avx2").find("portable.panel: the device has avx2\n"), 0u);
+  caps.cpu_path = SNUG_CPU_PORTABLE;
+  EXPECT_EQ(refusals_of(caps, "cpu-avx2")
+                .find("portable.panel: accepted\n"
+                      "avx2.panel: cpu_path asks for portable\n"),
+            0u);
+  EXPECT_NE(refusals_of(caps, "h200").find(": cpu_path portable is for CPUs\n"), std::string::npos);
+  caps.cpu_path = 7;
+  EXPECT_EQ(refusals_of(caps, "cpu").find("layer: cpu_path: have 7, need 0..6\n"), 0u);
+  caps.cpu_path = SNUG_CPU_AUTOMATIC;
   EXPECT_EQ(refusals_of(caps, "reference"), "loops: accepted\n");
   const std::string old = refusals_of(caps, "a100");
   EXPECT_NE(old.find(": accepted\n"), std::string::npos) << old;
   EXPECT_NE(old.find(": needs sm_90, have sm_80\n"), std::string::npos) << old;
   caps.numerics = SNUG_NUMERICS_FLOAT64;
-  EXPECT_EQ(refusals_of(caps, "cpu"),
-            "portable.panel: numerics other than contract are the reference backend's\n");
+  EXPECT_EQ(refusals_of(caps, "cpu-portable"),
+            "portable.panel: numerics other than contract are the reference backend's\n" + others);
   caps = small_caps();
   caps.route_tile_pin = 7;
-  EXPECT_EQ(refusals_of(caps, "cpu"),
-            "portable.panel: route_tile_pin 7 is not a tile of this family\n");
+  EXPECT_EQ(refusals_of(caps, "cpu-portable"),
+            "portable.panel: route_tile_pin 7 is not a tile of this family\n" + others);
   caps = small_caps();
   caps.intermediate = 40;
-  EXPECT_EQ(refusals_of(caps, "cpu"),
+  EXPECT_EQ(refusals_of(caps, "cpu-portable"),
             "layer: intermediate: have 40, nvfp4 needs a multiple of 16\n"
-            "portable.panel: accepted\n");
+            "portable.panel: accepted\n" +
+                others);
   caps = small_caps();
   caps.has_bias = 3;
   const snug_device device = c_device("cpu");

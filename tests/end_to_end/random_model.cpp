@@ -231,21 +231,43 @@ std::vector<double> RandomModel::oracle_fc1(int64_t token, int32_t expert, bool 
   return h;
 }
 
-std::vector<double> RandomModel::oracle_row(int64_t token,
-                                            const snug_activation& activation) const {
-  std::vector<double> y(static_cast<size_t>(spec_.hidden), 0.0);
+/// The step from `rounded` to the bf16 on the other side of `exact`, when exact lies so near to
+/// their middle that f32 arithmetic may take either; else 0.
+static double other_rounding(double exact, double rounded) {
+  if (exact == 0 || !std::isfinite(exact)) return 0;
+  const double ulp = std::ldexp(1.0, std::ilogb(exact) - 7);
+  const double off = exact - rounded;
+  if (ulp / 2 - std::fabs(off) > std::fabs(exact) * 0x1p-18) return 0;
+  return off > 0 ? ulp : -ulp;
+}
+
+OracleRow RandomModel::oracle_row(int64_t token, const snug_activation& activation) const {
+  OracleRow oracle;
+  std::vector<double>& y = oracle.y;
+  y.assign(static_cast<size_t>(spec_.hidden), 0.0);
   for (int32_t j = 0; j < spec_.top_k; ++j) {
     const auto route = static_cast<size_t>(token * spec_.top_k + j);
     const int32_t expert = inputs_.ids[route];
     if (expert < 0 || expert >= spec_.num_experts) continue;
     const std::vector<double> h = oracle_fc1(token, expert, activation.kind != SNUG_RELU2);
+    const RandomMatrix& down = experts_[static_cast<size_t>(expert)].down;
+    const double weight = static_cast<double>(inputs_.weights[route]) * down.global;
     std::vector<double> a;
     for (int64_t i = 0; i < spec_.intermediate; ++i) {
       const auto at = static_cast<size_t>(i);
-      a.push_back(round_to_bf16(
-          oracle_activate(activation, h[at], h[at + static_cast<size_t>(spec_.intermediate)])));
+      const double exact =
+          oracle_activate(activation, h[at], h[at + static_cast<size_t>(spec_.intermediate)]);
+      a.push_back(round_to_bf16(exact));
+      const double step = other_rounding(exact, a.back());
+      if (step == 0) continue;
+      std::vector<double> change;
+      for (int64_t n = 0; n < spec_.hidden; ++n) {
+        change.push_back(
+            weight * step *
+            static_cast<double>(down.dense[static_cast<size_t>(n * spec_.intermediate + i)]));
+      }
+      oracle.ties.push_back(std::move(change));
     }
-    const RandomMatrix& down = experts_[static_cast<size_t>(expert)].down;
     for (int64_t n = 0; n < spec_.hidden; ++n) {
       const auto row = static_cast<size_t>(n);
       const double v =
@@ -256,7 +278,7 @@ std::vector<double> RandomModel::oracle_row(int64_t token,
       y[row] += static_cast<double>(inputs_.weights[route]) * v;
     }
   }
-  return y;
+  return oracle;
 }
 
 BoundLayer::BoundLayer(const RandomModel& model, const snug_caps& caps, const char* device_name)
@@ -323,6 +345,20 @@ double relative_l2(const float* have, const std::vector<double>& want) {
   if (difference == 0) return 0;
   const double error = std::sqrt(difference / norm);
   return std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
+}
+
+double relative_l2(const float* have, const OracleRow& want) {
+  std::vector<double> y = want.y;
+  for (const std::vector<double>& change : want.ties) {
+    double before = 0, after = 0;
+    for (size_t n = 0; n < y.size(); ++n) {
+      const double off = static_cast<double>(have[n]) - y[n];
+      before += off * off;
+      after += (off - change[n]) * (off - change[n]);
+    }
+    for (size_t n = 0; after < before && n < y.size(); ++n) y[n] += change[n];
+  }
+  return relative_l2(have, y);
 }
 
 }  // namespace snug::test

@@ -56,6 +56,14 @@ std::vector<snug_activation> all_activations();
 /// The C descriptor of an expert; `with_up` for gated activations. Borrows the expert's memory.
 snug_expert_source describe(const RandomExpert& expert, snug_format format, bool with_up);
 
+/// An output row in float64, with the contract's bf16 rounding of FC1's output. Where a value lies
+/// so near to the middle of two bf16 that f32 arithmetic may round it either way, `ties` has what
+/// the other choice would add to the row: both keep the contract.
+struct OracleRow {
+  std::vector<double> y;                  // [hidden]
+  std::vector<std::vector<double>> ties;  // each [hidden]
+};
+
 class RandomModel {
  public:
   explicit RandomModel(const LayerSpec& spec, int64_t max_tokens);
@@ -76,7 +84,7 @@ class RandomModel {
   std::vector<double> oracle_fc1(int64_t token, int32_t expert, bool gated) const;
 
   /// The oracle's output row of a token.
-  std::vector<double> oracle_row(int64_t token, const snug_activation& activation) const;
+  OracleRow oracle_row(int64_t token, const snug_activation& activation) const;
 
  private:
   LayerSpec spec_;
@@ -113,5 +121,8 @@ class BoundLayer {
 
 /// |have - want|_2 / |want|_2; infinity for NaN.
 double relative_l2(const float* have, const std::vector<double>& want);
+
+/// The same against the nearest row that the contract allows.
+double relative_l2(const float* have, const OracleRow& want);
 
 }  // namespace snug::test

@@ -80,7 +80,7 @@ void expect_places_of_their_own(const PackedLayout& layout, bool fc1) {
         ++outside;
         continue;
       }
-      const int64_t nibble = 2 * byte + k % 2;
+      const int64_t nibble = 2 * byte + code_nibble(layout, k);
       shared += code_taken[nibble] ? 1 : 0;
       code_taken[nibble] = true;
       if (k % group == 0) {
@@ -135,7 +135,7 @@ TEST(PackedWeights, PartsOfARecordAreDisjointAndAligned) {
       parts.emplace_back(m->scales_offset, m->scales_nbytes);
       if (layout.has_bias) parts.emplace_back(m->bias_offset, m->padded_rows.value * 4);
     }
-    parts.emplace_back(layout.globals_offset, 3 * 4);
+    parts.emplace_back(layout.globals_offset, 4 * 4);
     std::sort(parts.begin(), parts.end());
     int64_t end = 0, used = 0;
     for (const auto& [offset, nbytes] : parts) {
@@ -185,7 +185,12 @@ TEST(PackedWeights, PanelBytesByHand) {
                                                  shape_of(64, 32), ActivationKind::silu, false);
   const MatrixLayout& m = layout.fc1;
   EXPECT_EQ(code_byte_offset(layout, m, 0, 0), 0);
-  EXPECT_EQ(code_byte_offset(layout, m, 0, 7), 3);           // vector 0, lane 0, eighth code
+  EXPECT_EQ(code_byte_offset(layout, m, 0, 7), 3);  // vector 0, lane 0, last odd code
+  EXPECT_EQ(code_nibble(layout, 7), 1);
+  EXPECT_EQ(code_byte_offset(layout, m, 0, 1), 2);  // odd codes in the high half
+  EXPECT_EQ(code_nibble(layout, 1), 0);
+  EXPECT_EQ(code_byte_offset(layout, m, 0, 2), 0);  // beside the first
+  EXPECT_EQ(code_nibble(layout, 2), 1);
   EXPECT_EQ(code_byte_offset(layout, m, 1, 0), 4);           // lane 1
   EXPECT_EQ(code_byte_offset(layout, m, 0, 8), 64);          // vector 1
   EXPECT_EQ(code_byte_offset(layout, m, 16, 0), 256);        // the up half's tile

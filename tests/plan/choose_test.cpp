@@ -58,7 +58,7 @@ TEST(Choose, EveryRefusalSaysWhy) {
 
   caps.numerics = Numerics::float64;
   expect_reason(judge_family(caps, h200, kGrouped), "numerics");
-  expect_reason(judge_family(caps, device_named("cpu"), cpu::kFamilies[0]), "numerics");
+  expect_reason(judge_family(caps, device_named("cpu-portable"), cpu::kFamilies[0]), "numerics");
   EXPECT_TRUE(judge_family(caps, device_named("reference"), reference::kFamilies[0]).accepted());
   caps.numerics = Numerics::contract;
 
@@ -118,7 +118,8 @@ bool is_policy_of(const Caps& caps, const KernelFamily& family, const Policy& p,
     case Combine::token:
       return p.column_block == 0 && p.chunk_tokens == 1;
     case Combine::worker_block:
-      return p.column_block == family.column_granule;
+      return p.column_block % family.column_granule == 0 && p.column_block >= 32 &&
+             p.column_block <= 128;
     case Combine::column_block:
       return p.column_block > 0 && p.column_block % family.column_granule == 0 &&
              p.column_block < caps.shape.hidden + family.column_granule;

@@ -27,8 +27,9 @@ TEST(Device, KnownDevicesAreFoundByNameAndCanBePlannedWith) {
     EXPECT_EQ(found->num_units, device.num_units);
     EXPECT_FALSE(test::families_of(device).empty());
   }
-  EXPECT_EQ(names,
-            (std::set<std::string>{"h200", "rtx-pro-6000", "a100", "l40s", "cpu", "reference"}));
+  EXPECT_EQ(names, (std::set<std::string>{"h200", "rtx-pro-6000", "a100", "l40s", "cpu", "cpu-amx",
+                                          "cpu-bf16", "cpu-vnni", "cpu-avx512", "cpu-avx2",
+                                          "cpu-portable", "reference"}));
 }
 
 TEST(Device, AnUnknownNameIsRefusedWithTheKnownOnes) {

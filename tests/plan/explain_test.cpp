@@ -33,7 +33,7 @@ TEST(Explain, KernelIdsByHand) {
             "cuda.sm90a.route.w4a16.nvfp4.wgmma.t256");
   Caps caps = published_layer(64);
   caps.format = Format::mxfp4;
-  const Plan cpu = must_plan(caps, device_named("cpu"));
+  const Plan cpu = must_plan(caps, device_named("cpu-portable"));
   EXPECT_EQ(kernel_id(cpu, cpu.regimes[0].policy, Step::combine),
             "cpu.portable.combine.w4a16.mxfp4.panel.t32");
 }

@@ -461,6 +461,7 @@ std::vector<std::string> golden_lines() {
   std::vector<std::string> lines;
   for (const Model& model : kModels) {
     for (const Device& device : known_devices()) {
+      if (std::string(device.name) == "cpu") continue;  // another one on every machine
       for (const int64_t max_tokens : {1, 64, 1024, 16384}) {
         Caps caps;
         caps.shape = model.shape;

@@ -45,7 +45,7 @@ THIRD_PARTY = [
     (r"CLI/|CLI11\.hpp|fmt/", ("cli/",)),
     (r"gtest/|gmock/|rapidcheck", ("tests/",)),
     (r"benchmark/", ("benchmarks/",)),
-    (r"\w*mmintrin\.h|immintrin\.h|x86intrin\.h", ("src/backend/cpu/isa/",)),
+    (r"\w*mmintrin\.h|immintrin\.h|x86intrin\.h", ("src/backend/cpu/isa/", "cli/floors.cpp")),
     (r"omp\.h", ("src/backend/cpu/",)),
     (r"nccl\.h|mpi\.h", ("src/parallel/",)),
     (r"nanobind/", ("python/",)),

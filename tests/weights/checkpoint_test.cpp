@@ -123,9 +123,8 @@ TEST(Checkpoint, ConfigIsCheckedAgainstTensors) {
 // A folder is the whole model; one file alone may be its golden values.
 TEST(Checkpoint, AFolderHasTheExpertsThatItsConfigPromises) {
   TempDir dir;
-  const std::string file =
-      dir.write("model.safetensors",
-                safetensors_bytes({{"layers.0.x", "F32", {1}, std::string(4, '\0')}}));
+  const std::string file = dir.write(
+      "model.safetensors", safetensors_bytes({{"layers.0.x", "F32", {1}, std::string(4, '\0')}}));
   EXPECT_EQ(error_of(dir.path()), "");
   dir.write("config.json", R"({"num_experts": 8, "num_experts_per_tok": 2, "hidden_size": 64})");
   EXPECT_HAS(error_of(dir.path()), "config.json says 8");

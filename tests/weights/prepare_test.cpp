@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "geometry/panel_codes.h"
 #include "support/layer.h"
 
 namespace snug {
@@ -37,28 +38,41 @@ PackedLayout layout_of(const LayerOptions& o, LayoutTag tag) {
                             o.activation.kind, o.has_bias);
 }
 
-/// A record by the header's words alone: zero, then every code, scale and bias set one by one. What
-/// the preparer may not do (touch padding, lose a row) is any byte that differs.
+/// A record by the headers' words alone: padding, then every code, scale and bias set one by one.
+/// What the preparer may not do (touch padding, lose a row) is any byte that differs.
 class Expected {
  public:
   explicit Expected(const PackedLayout& layout)
-      : layout_(layout), bytes_(static_cast<size_t>(layout.expert_nbytes), 0) {}
+      : layout_(layout), bytes_(static_cast<size_t>(layout.expert_nbytes), 0) {
+    if (layout.tag != LayoutTag::panel_16x32) return;
+    for (const MatrixLayout* m : {&layout.fc1, &layout.fc2}) {
+      std::fill_n(bytes_.begin() + m->codes_offset, m->codes_nbytes,
+                  panel_zero_pair(layout.format));
+    }
+  }
 
   void add(const StoredMatrix& m, bool fc1, bool up, int global_index) {
     const MatrixLayout& matrix = fc1 ? layout_.fc1 : layout_.fc2;
     for (int64_t row = 0; row < m.rows; ++row) {
       const int64_t packed = packed_row(layout_, fc1, up, row);
       for (int64_t k = 0; k < m.k; ++k) {
+        auto code = static_cast<uint8_t>(m.code_at(row, k));
+        uint8_t scale = m.scale_at(row, k);
+        if (layout_.tag == LayoutTag::panel_16x32) {
+          normalise(&code, &scale);
+          if (m.format == Format::mxfp4 && scale < 2) tiny_ = true;
+        }
         uint8_t& pair = at(matrix.codes_offset + code_byte_offset(layout_, matrix, packed, k));
-        pair = static_cast<uint8_t>(pair | m.code_at(row, k) << (k % 2 == 0 ? 0 : 4));
-        at(matrix.scales_offset + scale_byte_offset(layout_, matrix, packed, k)) =
-            m.scale_at(row, k);
+        const int shift = 4 * code_nibble(layout_, k);
+        pair = static_cast<uint8_t>((pair & ~(15 << shift)) | code << shift);
+        at(matrix.scales_offset + scale_byte_offset(layout_, matrix, packed, k)) = scale;
       }
       if (!m.bias.empty()) {
         set_f32(matrix.bias_offset + 4 * packed, m.bias[static_cast<size_t>(row)]);
       }
     }
     set_f32(layout_.globals_offset + 4 * global_index, m.global);
+    if (tiny_) at(layout_.globals_offset + 12) = 1;
   }
 
   const std::vector<uint8_t>& bytes() const { return bytes_; }
@@ -67,6 +81,23 @@ class Expected {
   uint8_t& at(int64_t offset) { return bytes_.at(static_cast<size_t>(offset)); }
   void set_f32(int64_t offset, float value) { std::memcpy(&at(offset), &value, 4); }
 
+  /// As panel_codes.h says: NVFP4 scales become positive and fp16, magnitudes 0 and 1 trade places.
+  void normalise(uint8_t* code, uint8_t* scale) const {
+    if (layout_.format == Format::mxfp4) return;
+    if (*scale >= 128) {
+      *scale &= 127;
+      *code ^= 8;
+    }
+    if (*scale == 0) {
+      *scale = kPanelOne;
+      *code = 0;
+    } else {
+      *scale = panel_scale(Format::nvfp4, *scale);
+    }
+    *code = panel_code(Format::nvfp4, *code);
+  }
+
+  bool tiny_ = false;
   PackedLayout layout_;
   std::vector<uint8_t> bytes_;
 };

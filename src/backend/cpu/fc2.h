@@ -1,20 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
-// FC2 of one panel of output columns, for all experts of a chunk.
-#pragma once
+// FC2 of a block of output columns for all experts of a chunk, as every instruction-set path
+// compiles it. Included inside a path's namespace, after fc1.h.
 
-#include "backend/backend.h"
-#include "backend/cpu/workers.h"
-#include "geometry/schedule.h"
-
-namespace snug::cpu {
-
-/// A worker's private block of FC2 rows: f32[chunk routes, 32], indexed by route.
-inline float* worker_rows(const Bound& bound, int32_t worker) {
-  return slice_data<float>(bound, SliceId::fc2_rows) +
-         worker * bound.schedule.chunk_routes * kPanelRows;
+inline void finish_fc2_panel(const Bound& bound, const uint8_t* record, int64_t panel,
+                             const Block& block, const float (*acc)[kPanelRows], float* rows) {
+  const PackedLayout& layout = bound.weights.layout;
+  const int32_t* slot_route = slice_data<int32_t>(bound, SliceId::slot_route);
+  const float global = record_globals(layout, record)[2];
+  const float* bias = record_bias(layout, layout.fc2, record);
+  F32 first_bias = {}, second_bias = {};
+  if (bias != nullptr) {
+    first_bias = load<F32>(bias + panel * kPanelRows);
+    second_bias = load<F32>(bias + panel * kPanelRows + kLanes);
+  }
+  for (int r = 0; r < block.count; ++r) {
+    float* to = rows + int64_t{slot_route[block.first_slot + r]} * kPanelRows;
+    F32 first = load<F32>(acc[r]) * global, second = load<F32>(acc[r] + kLanes) * global;
+    if (bias != nullptr) {
+      first += first_bias;
+      second += second_bias;
+    }
+    store(to, first);
+    store(to + kLanes, second);
+  }
 }
 
-/// rows[route][lane] = W2[32 * panel + lane] . a * global + b2, for every route that has a slot.
-void fc2(const Bound& bound, const Sync& sync, int64_t panel, int32_t worker);
-
-}  // namespace snug::cpu
+inline void fc2(const Bound& bound, const Sync& sync, Range panels, int32_t worker) {
+  const PackedLayout& layout = bound.weights.layout;
+  const int32_t* active = slice_data<int32_t>(bound, SliceId::active_experts);
+  const int32_t* offsets = slice_data<int32_t>(bound, SliceId::expert_offsets);
+  const bf16* activated = slice_data<bf16>(bound, SliceId::activated);
+  const int64_t stride = activated_stride(layout.intermediate);
+  const Scratch scratch = scratch_of(bound, worker, Kernel::kUsesTiles);
+  const int64_t most =
+      block_slots(layout.fc2.padded_k, bound.schedule.chunk_routes, Kernel::kUsesTiles);
+  float* rows = worker_rows(bound, worker);
+  Kernel kernel(bound, scratch);
+  Block block;
+  for (int32_t i = 0; i < sync.num_active; ++i) {
+    const uint8_t* record = expert_record(bound, active[i]);
+    const int64_t last = offsets[active[i] + 1];
+    const uint8_t* next_record = expert_record(bound, active[i + 1 < sync.num_active ? i + 1 : i]);
+    for (int64_t first = offsets[active[i]]; first < last; first += most) {
+      block.first_slot = first;
+      block.count = static_cast<int>(min_of(most, last - first));
+      for (int r = 0; r < block.count; ++r) block.rows[r] = activated + (first + r) * stride;
+      kernel.prepare(layout.fc2, block.rows, block.count, stride);
+      for (int64_t panel = panels.first; panel < panels.last; ++panel) {
+        const bool ends = panel + 1 == panels.last;
+        const uint8_t* next = panel_codes(layout, layout.fc2, ends ? next_record : record,
+                                          ends ? panels.first : panel + 1);
+        kernel.multiply(record, panel, next, scratch.acc);
+        finish_fc2_panel(bound, record, panel, block, scratch.acc,
+                         rows + (panel - panels.first) * bound.schedule.chunk_routes * kPanelRows);
+      }
+    }
+  }
+}

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "geometry/panel_codes.h"
+
 namespace snug::cpu {
 
 namespace {
@@ -20,14 +22,16 @@ void decode_tile(const PackedLayout& layout, const uint8_t* codes, const uint8_t
   for (int vector = 0; vector < kTileK / 8; ++vector) {
     if (vector * 8 % group == 0) {
       const uint8_t* bytes = scales + vector * 8 / group * kTileRows;
-      for (int n = 0; n < kTileRows; ++n) scale[n] = scale_to_f32(layout.format, bytes[n]);
+      for (int n = 0; n < kTileRows; ++n) scale[n] = panel_scale_to_f32(layout.format, bytes[n]);
     }
     uint32_t words[kTileRows];
     std::memcpy(words, codes + vector * sizeof words, sizeof words);
     for (int i = 0; i < 8; ++i) {
       float* row = out[vector * 8 + i];
+      const int shift = 4 * panel_nibble(i);
       for (int n = 0; n < kTileRows; ++n) {
-        row[n] = e2m1_to_f32(static_cast<uint8_t>(words[n] >> (4 * i) & 15u)) * scale[n];
+        const auto stored = static_cast<uint8_t>(words[n] >> shift & 15u);
+        row[n] = panel_code_to_f32(layout.format, stored) * scale[n];
       }
     }
   }

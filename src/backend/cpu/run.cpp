@@ -3,9 +3,7 @@
 
 #include <omp.h>
 
-#include "backend/cpu/combine.h"
-#include "backend/cpu/fc1.h"
-#include "backend/cpu/fc2.h"
+#include "backend/cpu/path.h"
 #include "backend/cpu/route.h"
 #include "backend/cpu/workers.h"
 
@@ -13,21 +11,37 @@ namespace snug::cpu {
 
 namespace {
 
-/// One worker's share of the layer: the same four steps for every chunk of tokens.
+Range chunk_of(const Bound& bound, int64_t chunk) {
+  return piece_of(bound.io.num_tokens, bound.schedule.policy.chunk_tokens, chunk);
+}
+
+Sync& sync_of(const Bound& bound) {
+  return *std::launder(reinterpret_cast<Sync*>(slice_data<uint8_t>(bound, SliceId::sync)));
+}
+
+/// One worker's share of the layer. The first chunk was routed before the workers started; the
+/// region's end is the last one's barrier.
 void work(const Bound& bound, int32_t worker, int32_t num_workers) {
-  Sync& sync = *std::launder(reinterpret_cast<Sync*>(slice_data<uint8_t>(bound, SliceId::sync)));
+  Sync& sync = sync_of(bound);
+  const Path& path = path_of(sync.path);
+  const int64_t panels = fc2_panels(bound.weights.layout);
+  const int64_t together =
+      fc2_panels_together(panels, bound.schedule.policy.column_block, bound.schedule.num_workers);
+  const int64_t blocks = ceil_div(panels, together);
   for (int64_t chunk = 0; chunk < bound.schedule.num_chunks; ++chunk) {
-    const Range tokens = piece_of(bound.io.num_tokens, bound.schedule.policy.chunk_tokens, chunk);
-    if (worker == 0) route(bound, tokens, sync);
-    wait_for_all(sync, num_workers);
-    fc1(bound, tokens, sync);
-    wait_for_all(sync, num_workers);
-    const int64_t panels = fc2_panels(bound.weights.layout);
-    for (int64_t panel; (panel = sync.fc2_task.fetch_add(1, std::memory_order_relaxed)) < panels;) {
-      fc2(bound, sync, panel, worker);
-      combine(bound, tokens, panel, worker);
+    const Range tokens = chunk_of(bound, chunk);
+    if (chunk > 0) {
+      wait_for_all(sync, num_workers);
+      if (worker == 0) route(bound, tokens, sync);
+      wait_for_all(sync, num_workers);
     }
+    path.fc1(bound, tokens, sync, worker);
     wait_for_all(sync, num_workers);
+    for (int64_t b; (b = sync.fc2_task.fetch_add(1, std::memory_order_relaxed)) < blocks;) {
+      const Range columns = piece_of(panels, together, b);
+      path.fc2(bound, sync, columns, worker);
+      path.combine(bound, tokens, columns, worker);
+    }
   }
 }
 
@@ -66,7 +80,9 @@ void parallel_openmp(void* /*context*/, int32_t num_workers, Executor::Body body
 
 Status run(const Bound& bound, void* /*stream*/) {
   if (bound.io.num_tokens == 0) return {};
-  make_sync(slice_data<uint8_t>(bound, SliceId::sync));
+  Sync& sync = *make_sync(slice_data<uint8_t>(bound, SliceId::sync));
+  sync.path = path_of(bound.schedule.cpu_path).id;
+  route(bound, chunk_of(bound, 0), sync);
   void* argument = const_cast<Bound*>(&bound);
   const int32_t num_workers = bound.schedule.num_workers;
   if (bound.executor.parallel != nullptr) {

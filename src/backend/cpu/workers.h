@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <new>
 
+#include "base/cpu_path.h"
 #include "base/macros.h"
 
 namespace snug::cpu {
@@ -17,6 +18,7 @@ struct Sync {
   alignas(64) std::atomic<int32_t> arrived;
   std::atomic<int32_t> phase;
   int32_t num_active;  // experts with slots in this chunk; written by worker 0 between barriers
+  CpuPath path;        // whose steps run
 };
 static_assert(sizeof(Sync) <= 64 * sizeof(int32_t), "the sync slice holds it");
 
@@ -27,6 +29,7 @@ inline Sync* make_sync(void* memory) {
   sync->arrived.store(0, std::memory_order_relaxed);
   sync->phase.store(0, std::memory_order_relaxed);
   sync->num_active = 0;
+  sync->path = CpuPath::automatic;
   return sync;
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/cpu/combine.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
-#include "backend/cpu/fc2.h"
+#include "backend/cpu/path.h"
+#include "support/cpu_paths.h"
 #include "support/layer.h"
 
 namespace snug::cpu {
@@ -42,7 +42,20 @@ struct Rows {
   }
 };
 
-TEST(CpuCombine, SumsInSlotOrder) {
+class CpuCombine : public testing::TestWithParam<CpuPath> {
+ protected:
+  /// The combine of the path under test, for one panel whose rows begin the worker's block.
+  void combine(const Bound& bound, Range tokens, int64_t panel, int32_t worker) const {
+    path_of(GetParam()).combine(bound, tokens, {panel, panel + 1}, worker);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Paths, CpuCombine, testing::ValuesIn(test::cpu_paths()),
+                         [](const testing::TestParamInfo<CpuPath>& info) {
+                           return std::string(cpu_path_name(info.param));
+                         });
+
+TEST_P(CpuCombine, SumsInSlotOrder) {
   RandomLayer layer(options_of(32, 4));
   layer.weights.assign(16, 1.0f);
   Rows r(layer, layer.caps());
@@ -55,7 +68,7 @@ TEST(CpuCombine, SumsInSlotOrder) {
   EXPECT_EQ(y[32 + 6], 4.0f);
 }
 
-TEST(CpuCombine, MultipliesByTheRouterWeightOfTheSlot) {
+TEST_P(CpuCombine, MultipliesByTheRouterWeightOfTheSlot) {
   RandomLayer layer(options_of(16, 2));
   layer.weights = {0.5f, 4, 1, 2, 3, 5, 7, -11};
   Rows r(layer, layer.caps());
@@ -69,7 +82,7 @@ TEST(CpuCombine, MultipliesByTheRouterWeightOfTheSlot) {
 }
 
 // NaN in a row that nobody wrote must not reach the sum: not read, not multiplied by zero.
-TEST(CpuCombine, RoutesWithoutASlotAreNotRead) {
+TEST_P(CpuCombine, RoutesWithoutASlotAreNotRead) {
   RandomLayer layer(options_of(16, 2));
   layer.weights.assign(8, 1.0f);
   layer.weights[1] = NAN;
@@ -89,7 +102,7 @@ TEST(CpuCombine, RoutesWithoutASlotAreNotRead) {
   }
 }
 
-TEST(CpuCombine, TheLastPanelEndsAtHidden) {
+TEST_P(CpuCombine, TheLastPanelEndsAtHidden) {
   RandomLayer layer(options_of(48, 1));
   layer.weights.assign(4, 2.0f);
   Rows r(layer, layer.caps());
@@ -105,7 +118,7 @@ TEST(CpuCombine, TheLastPanelEndsAtHidden) {
   }
 }
 
-TEST(CpuCombine, AChunksRoutesCountFromItsFirstToken) {
+TEST_P(CpuCombine, AChunksRoutesCountFromItsFirstToken) {
   RandomLayer layer(options_of(16, 1));
   layer.weights = {1, 10, 100, 1000};
   Rows r(layer, layer.caps());
@@ -118,7 +131,7 @@ TEST(CpuCombine, AChunksRoutesCountFromItsFirstToken) {
   EXPECT_TRUE(std::isnan(y[16]));
 }
 
-TEST(CpuCombine, WeightsThatWereAppliedOnInputAreNotAppliedAgain) {
+TEST_P(CpuCombine, WeightsThatWereAppliedOnInputAreNotAppliedAgain) {
   RandomLayer layer(options_of(16, 1));
   layer.weights = {0.5f, 0.25f, 8, NAN};
   Caps caps = layer.caps();
@@ -129,7 +142,7 @@ TEST(CpuCombine, WeightsThatWereAppliedOnInputAreNotAppliedAgain) {
 }
 
 // 1 + 2^-8 is the tie between two bf16: rounded at every step the sum would stay 1.
-TEST(CpuCombine, RoundsOnceAtTheEnd) {
+TEST_P(CpuCombine, RoundsOnceAtTheEnd) {
   RandomLayer layer(options_of(16, 3));
   layer.weights.assign(12, 1.0f);
   Caps caps = layer.caps();
@@ -142,7 +155,7 @@ TEST(CpuCombine, RoundsOnceAtTheEnd) {
   EXPECT_EQ(y[1], 3.0f);
 }
 
-TEST(CpuCombine, ReadsTheWorkersOwnBlock) {
+TEST_P(CpuCombine, ReadsTheWorkersOwnBlock) {
   RandomLayer layer(options_of(16, 1));
   layer.weights.assign(4, 1.0f);
   Caps caps = layer.caps();

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/cpu/fc1.h"
-
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <thread>
 #include <vector>
 
+#include "backend/cpu/path.h"
 #include "backend/cpu/route.h"
+#include "support/cpu_paths.h"
 #include "support/layer.h"
 
 namespace snug::cpu {
@@ -28,18 +29,27 @@ float fc1_row(const StoredMatrix& m, const bf16* x, int64_t row, float on_input)
   return m.bias.empty() ? h : h + m.bias[static_cast<size_t>(row)];
 }
 
-/// Routes and runs FC1 on `num_workers` threads; then every slot's row must be the plain one, and
-/// what has no slot must still be what it was.
-void check_fc1(const RandomLayer& layer, const Caps& caps, Range tokens, int num_workers) {
+/// Within two units of bf16's last place, or of a row's noise near zero.
+bool close(bf16 have, float want) {
+  const float bound = std::fabs(want) * 0x1p-6f + 1e-5f;
+  return std::fabs(bf16_to_f32(have) - want) <= bound;
+}
+
+/// Routes and runs FC1 on `num_workers` threads; then every slot's row must be the plain one, whole
+/// tiles end in zeros, and what has no slot must still be what it was.
+void check_fc1_path(const RandomLayer& layer, const Caps& caps, Range tokens, int num_workers) {
   LayerCall call(layer, Machine::cpu, tokens.last, caps);
   const Bound& bound = call.bound;
   Sync& sync = *make_sync(slice_data<uint8_t>(bound, SliceId::sync));
   route(bound, tokens, sync);
   std::vector<std::thread> threads;
-  for (int w = 0; w < num_workers; ++w) threads.emplace_back([&] { fc1(bound, tokens, sync); });
+  for (int w = 0; w < num_workers; ++w) {
+    threads.emplace_back([&, w] { path_of(caps.cpu_path).fc1(bound, tokens, sync, w); });
+  }
   for (std::thread& thread : threads) thread.join();
 
   const int32_t top_k = caps.shape.top_k, intermediate = caps.shape.intermediate;
+  const int64_t stride = activated_stride(intermediate);
   const int32_t* slot_route = slice_data<int32_t>(bound, SliceId::slot_route);
   const int32_t* local_expert = slice_data<int32_t>(bound, SliceId::local_expert);
   const bf16* activated = slice_data<bf16>(bound, SliceId::activated);
@@ -56,14 +66,29 @@ void check_fc1(const RandomLayer& layer, const Caps& caps, Range tokens, int num
     for (int64_t i = 0; i < intermediate; ++i) {
       const float gate = fc1_row(e.gate, x, i, on_input);
       const float up = e.up.rows != 0 ? fc1_row(e.up, x, i, on_input) : 0.0f;
-      ASSERT_EQ(activated[slot * intermediate + i].bits,
-                f32_to_bf16(activate(caps.activation, gate, up)).bits)
-          << "slot " << slot << " element " << i << " of " << intermediate;
+      ASSERT_TRUE(close(activated[slot * stride + i], activate(caps.activation, gate, up)))
+          << "slot " << slot << " element " << i << " of " << intermediate << " have "
+          << bf16_to_f32(activated[slot * stride + i]) << " want "
+          << activate(caps.activation, gate, up);
+    }
+    for (int64_t i = intermediate; i < align_up(intermediate, kTileK); ++i) {
+      ASSERT_EQ(activated[slot * stride + i].bits & 0x7FFF, 0) << "past the end, " << i;
     }
   }
   const int64_t routes = tokens.size() * top_k;
-  for (int64_t i = int64_t{num_slots} * intermediate; i < routes * intermediate; ++i) {
+  for (int64_t i = int64_t{num_slots} * stride; i < routes * stride; ++i) {
     ASSERT_EQ(activated[i].bits, 0xFFFF) << "written without a slot";
+  }
+}
+
+void check_fc1(const RandomLayer& layer, const Caps& caps, Range tokens, int num_workers) {
+  for (const CpuPath path : test::cpu_paths()) {
+    SCOPED_TRACE(cpu_path_name(path));
+    Caps on_path = caps;
+    on_path.cpu_path = path;
+    on_path.num_threads = num_workers;
+    check_fc1_path(layer, on_path, tokens, num_workers);
+    if (testing::Test::HasFatalFailure()) return;
   }
 }
 

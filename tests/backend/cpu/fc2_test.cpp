@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/cpu/fc2.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,7 +6,9 @@
 #include <random>
 #include <vector>
 
+#include "backend/cpu/path.h"
 #include "backend/cpu/route.h"
+#include "support/cpu_paths.h"
 #include "support/layer.h"
 
 namespace snug::cpu {
@@ -19,15 +19,15 @@ using test::LayerOptions;
 using test::RandomLayer;
 using test::StoredMatrix;
 
-/// Routes a call, puts noise into the slots' activations and runs FC2 panel by panel: every route
+/// Routes a call, puts noise into the slots' activations and runs FC2 block by block: every route
 /// with a slot gets the plain row, every other one keeps its bytes.
-void check_fc2(const RandomLayer& layer, const Caps& caps, int32_t worker) {
+void check_fc2_path(const RandomLayer& layer, const Caps& caps, int32_t worker) {
   LayerCall call(layer, Machine::cpu, caps.max_tokens, caps);
   const Bound& bound = call.bound;
   Sync& sync = *make_sync(slice_data<uint8_t>(bound, SliceId::sync));
   route(bound, {0, caps.max_tokens}, sync);
   const int64_t routes = caps.max_tokens * caps.shape.top_k;
-  const int64_t intermediate = caps.shape.intermediate;
+  const int64_t intermediate = caps.shape.intermediate, stride = activated_stride(intermediate);
   const int32_t* slot_route = slice_data<int32_t>(bound, SliceId::slot_route);
   const int32_t* local_expert = slice_data<int32_t>(bound, SliceId::local_expert);
   bf16* activated = slice_data<bf16>(bound, SliceId::activated);
@@ -35,35 +35,60 @@ void check_fc2(const RandomLayer& layer, const Caps& caps, int32_t worker) {
       slice_data<int32_t>(bound, SliceId::expert_offsets)[caps.shape.num_local_experts];
   std::mt19937 random(layer.options.seed);
   std::normal_distribution<float> normal;
-  for (int64_t i = 0; i < num_slots * intermediate; ++i) activated[i] = f32_to_bf16(normal(random));
+  for (int32_t slot = 0; slot < num_slots; ++slot) {
+    for (int64_t i = 0; i < align_up(intermediate, kTileK); ++i) {
+      activated[slot * stride + i] = f32_to_bf16(i < intermediate ? normal(random) : 0.0f);
+    }
+  }
 
   float* rows = worker_rows(bound, worker);
-  for (int64_t panel = 0; panel < ceil_div(caps.shape.hidden, 32); ++panel) {
-    std::memset(rows, 0xFF, static_cast<size_t>(routes) * kPanelRows * 4);
-    fc2(bound, sync, panel, worker);
-    std::vector<bool> has_slot(static_cast<size_t>(routes), false);
-    for (int32_t slot = 0; slot < num_slots; ++slot) {
-      const int32_t r = slot_route[slot];
-      has_slot[static_cast<size_t>(r)] = true;
-      const StoredMatrix& down = layer.experts[static_cast<size_t>(local_expert[r])].down;
-      for (int64_t n = 0; n < kPanelRows; ++n) {
-        const int64_t row = panel * kPanelRows + n;
-        if (row >= down.rows) break;
-        float sum = 0;
-        for (int64_t k = 0; k < intermediate; ++k) {
-          sum += bf16_to_f32(activated[slot * intermediate + k]) *
-                 static_cast<float>(down.weight(row, k));
+  const int64_t panels = ceil_div(caps.shape.hidden, kPanelRows);
+  const int64_t together = bound.schedule.policy.column_block / kPanelRows;
+  for (int64_t block = 0; block < ceil_div(panels, together); ++block) {
+    const Range range = piece_of(panels, together, block);
+    std::memset(rows, 0xFF, static_cast<size_t>(routes * range.size()) * kPanelRows * 4);
+    path_of(caps.cpu_path).fc2(bound, sync, range, worker);
+    for (int64_t panel = range.first; panel < range.last; ++panel) {
+      const float* have = rows + (panel - range.first) * routes * kPanelRows;
+      std::vector<bool> has_slot(static_cast<size_t>(routes), false);
+      for (int32_t slot = 0; slot < num_slots; ++slot) {
+        const int32_t r = slot_route[slot];
+        has_slot[static_cast<size_t>(r)] = true;
+        const StoredMatrix& down = layer.experts[static_cast<size_t>(local_expert[r])].down;
+        for (int64_t n = 0; n < kPanelRows; ++n) {
+          const int64_t row = panel * kPanelRows + n;
+          if (row >= down.rows) break;
+          double sum = 0, magnitude = 0;
+          for (int64_t k = 0; k < intermediate; ++k) {
+            const double term = static_cast<double>(bf16_to_f32(activated[slot * stride + k])) *
+                                down.weight(row, k);
+            sum += term;
+            magnitude += std::fabs(term);
+          }
+          double y = sum * static_cast<double>(down.global);
+          if (!down.bias.empty()) y += static_cast<double>(down.bias[static_cast<size_t>(row)]);
+          const double bound_of_f32 =
+              1e-6 * (magnitude * static_cast<double>(std::fabs(down.global)) + std::fabs(y));
+          ASSERT_NEAR(have[r * kPanelRows + n], y, bound_of_f32)
+              << "route " << r << " column " << row;
         }
-        float y = sum * down.global;
-        if (!down.bias.empty()) y += down.bias[static_cast<size_t>(row)];
-        ASSERT_EQ(rows[r * kPanelRows + n], y) << "route " << r << " column " << row;
+      }
+      for (int64_t r = 0; r < routes; ++r) {
+        for (int n = 0; n < kPanelRows && !has_slot[static_cast<size_t>(r)]; ++n) {
+          ASSERT_TRUE(std::isnan(have[r * kPanelRows + n])) << "route " << r << " has no slot";
+        }
       }
     }
-    for (int64_t r = 0; r < routes; ++r) {
-      for (int n = 0; n < kPanelRows && !has_slot[static_cast<size_t>(r)]; ++n) {
-        ASSERT_TRUE(std::isnan(rows[r * kPanelRows + n])) << "route " << r << " has no slot";
-      }
-    }
+  }
+}
+
+void check_fc2(const RandomLayer& layer, const Caps& caps, int32_t worker) {
+  for (const CpuPath path : test::cpu_paths()) {
+    SCOPED_TRACE(cpu_path_name(path));
+    Caps on_path = caps;
+    on_path.cpu_path = path;
+    check_fc2_path(layer, on_path, worker);
+    if (testing::Test::HasFatalFailure()) return;
   }
 }
 
@@ -102,7 +127,8 @@ TEST(CpuFc2, AWorkerWritesItsOwnBlock) {
 
   LayerCall call(layer, Machine::cpu, 8, caps);
   const Slice& slice = call.bound.schedule.layout[SliceId::fc2_rows];
-  const uint64_t block = 8 * 2 * kPanelRows * sizeof(float);
+  const uint64_t block =
+      8 * 2 * static_cast<uint64_t>(call.bound.schedule.policy.column_block) * sizeof(float);
   EXPECT_EQ(slice.nbytes, 3 * block);
   for (int32_t worker : {0, 1, 2}) {
     EXPECT_EQ(reinterpret_cast<uint8_t*>(worker_rows(call.bound, worker)),
