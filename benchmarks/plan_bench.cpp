@@ -2,6 +2,8 @@
 // Time of a price: snug_required_nbytes for named shapes and devices. The promise is below 1 ms.
 #include <benchmark/benchmark.h>
 
+#include <string>
+
 #include "shapes.h"
 
 namespace {
@@ -21,13 +23,14 @@ void price(benchmark::State& state, snug_caps caps, const char* device_name) {
 }
 
 const bool kRegistered = [] {
-  for (snug::bench::Shape& shape : snug::bench::read_shapes()) {
+  for (const snug::cli::NamedShape& shape : snug::cli::kShapes) {
     for (const char* device : {"h200", "rtx-pro-6000", "cpu"}) {
       for (const int64_t tokens : {64, 8192, 131072}) {
-        shape.caps.max_tokens = tokens;
+        snug_caps caps = snug::cli::caps_of(shape);
+        caps.max_tokens = tokens;
         const std::string name =
-            "price/" + shape.name + "/" + device + "/" + std::to_string(tokens);
-        benchmark::RegisterBenchmark(name.c_str(), price, shape.caps, device)
+            "price/" + std::string(shape.name) + "/" + device + "/" + std::to_string(tokens);
+        benchmark::RegisterBenchmark(name.c_str(), price, caps, device)
             ->Unit(benchmark::kMicrosecond);
       }
     }

@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   snug::cli::add_plan(app, exit_code);
   snug::cli::add_run(app, exit_code);
   snug::cli::add_verify(app, exit_code);
+  snug::cli::add_bench(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
