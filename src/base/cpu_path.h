@@ -19,10 +19,12 @@ enum class CpuPath : int32_t {
 };
 inline constexpr int kNumCpuPaths = 7;
 
+/// "unknown" for values that are none.
 constexpr const char* cpu_path_name(CpuPath path) {
   constexpr const char* kNames[kNumCpuPaths] = {"automatic", "portable", "avx2", "avx512",
                                                 "vnni",      "bf16",     "amx"};
-  return kNames[static_cast<int>(path)];
+  const int index = static_cast<int>(path);
+  return index >= 0 && index < kNumCpuPaths ? kNames[index] : "unknown";
 }
 
 /// The highest path that this CPU, its operating system and this process may use. Looked up once;

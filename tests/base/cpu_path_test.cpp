@@ -11,6 +11,9 @@ TEST(CpuPath, NamesAreTheEnumsOwn) {
   EXPECT_STREQ(cpu_path_name(CpuPath::portable), "portable");
   EXPECT_STREQ(cpu_path_name(CpuPath::bf16), "bf16");
   EXPECT_STREQ(cpu_path_name(CpuPath::amx), "amx");
+  for (const int value : {-1, kNumCpuPaths, 1 << 30}) {
+    EXPECT_STREQ(cpu_path_name(static_cast<CpuPath>(value)), "unknown");
+  }
 }
 
 // The compiler's own look at CPUID: a path that it denies may not be claimed.
