@@ -10,9 +10,9 @@
 
 namespace snug::cpu {
 
-inline constexpr int kTileSlots = 16;              // slots of an AMX tile
-inline constexpr int64_t kStripNbytes = 32 << 10;  // decoded weights that stay in the L1
-inline constexpr int kMaxBlockSlots = 256;         // slots of a block, at most
+inline constexpr int kTileSlots = 16;            // slots of an AMX tile
+inline constexpr int64_t kRingNbytes = 8 << 10;  // decoded weights of a few steps of K
+inline constexpr int kMaxBlockSlots = 256;       // slots of a block, at most
 inline constexpr int64_t kRowsNbytes = 1 << 20;  // what a block's prepared rows may take of the L2
 
 /// bf16 elements from one activated slot to the next: whole k tiles, and never a multiple of
@@ -36,9 +36,16 @@ constexpr int64_t block_slots(int64_t padded_k, int64_t routes, bool tiles) {
                 tiles ? align_up(routes, int64_t{kTileSlots}) : routes);
 }
 
+constexpr int64_t strip_nbytes(int64_t padded_k, int64_t routes, bool tiles) {
+  if (!tiles) return 0;
+  return routes > 2 * kTileSlots ? max_of(padded_k * kPanelRows * 2, kRingNbytes) : kRingNbytes;
+}
+
 /// A worker's private scratch, in bytes from its start; each part is 64-byte aligned.
 ///   rows   a block's prepared rows; with tiles a few slots' integer planes take less
-///   strip  a panel's weights as bf16 tiles, some steps of K at a time (tiles only)
+///   strip  a panel's weights as bf16 tiles (tiles only): all, or a ring where two tiles of slots
+///   are
+///          the most
 ///   acc    f32[block slots, 32]
 struct WorkerScratch {
   int64_t rows_offset = 0;
@@ -55,7 +62,7 @@ constexpr WorkerScratch worker_scratch(int64_t hidden, int64_t intermediate, int
   WorkerScratch s;
   s.strip_offset = align_up(
       max_of(slots1 * prepared_row_nbytes(k1, tiles), slots2 * prepared_row_nbytes(k2, tiles)), 64);
-  s.acc_offset = s.strip_offset + (tiles ? kStripNbytes : 0);
+  s.acc_offset = s.strip_offset + strip_nbytes(max_of(k1, k2), routes, tiles);
   const int64_t sums = max_of(slots1, slots2);
   s.nbytes = s.acc_offset + (tiles ? align_up(sums, 2 * kTileSlots) : sums) * kPanelRows * 4;
   return s;

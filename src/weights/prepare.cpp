@@ -110,15 +110,6 @@ uint32_t swap_nibbles(uint32_t pairs) {
   return (pairs & 0x0F0F0F0Fu) << 4 | (pairs >> 4 & 0x0F0F0F0Fu);
 }
 
-/// Eight codes in the file's order -> the panel's: even k in the low half, odd k in the high one.
-uint32_t split_even_odd(uint32_t eight) {
-  const auto gather = [](uint32_t nibbles) {  // 0a0b0c0d -> abcd
-    nibbles = (nibbles | nibbles >> 4) & 0x00FF00FFu;
-    return (nibbles | nibbles >> 8) & 0x0000FFFFu;
-  };
-  return gather(eight & 0x0F0F0F0Fu) | gather(eight >> 4 & 0x0F0F0F0Fu) << 16;
-}
-
 /// Copies one row's codes and scales in the file's order.
 Status pack_plain_row(const Job& job, int64_t row, uint8_t* record) {
   const MatrixSource& s = job.source;
@@ -158,45 +149,99 @@ struct GroupScales {
   uint32_t keep[kTileRows];  // and-ed: 0 where the scale is zero
 };
 
+/// What a file's scale byte becomes, looked up: there is one for every 16 or 32 weights.
+struct ScaleRules {
+  enum Flag : uint8_t { kJudge = 1, kNegative = 2, kZero = 4, kTiny = 8 };
+  uint8_t stored[256];
+  uint8_t flags[256];  // kJudge: check_scale must look at the group's codes, or refuse it
+};
+
+constexpr ScaleRules make_rules(Format format) {
+  ScaleRules rules = {};
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto b = static_cast<uint8_t>(byte);
+    const float scale = scale_to_f32(format, b);
+    const bool judge = !(scale <= 0x1p124f && scale >= -0x1p124f);
+    int flags = judge ? ScaleRules::kJudge : 0;
+    if (format == Format::mxfp4) {
+      rules.stored[byte] = panel_scale(format, b);
+      if (b < kLeastNormalE8m0) flags |= ScaleRules::kTiny;
+    } else {
+      const uint8_t positive = b & 0x7F;
+      rules.stored[byte] = positive == 0 ? kPanelOne : panel_scale(format, positive);
+      if (b != positive) flags |= ScaleRules::kNegative;
+      if (positive == 0) flags |= ScaleRules::kZero;
+    }
+    rules.flags[byte] = static_cast<uint8_t>(flags);
+  }
+  return rules;
+}
+constexpr ScaleRules kNvfp4Rules = make_rules(Format::nvfp4);
+constexpr ScaleRules kMxfp4Rules = make_rules(Format::mxfp4);
+
+/// Sixteen rows' bytes of one group, as the file has them (its bias aside).
+void load_scales(const Job& job, const TileRows& rows, int64_t file_group, uint8_t* bytes) {
+  const MatrixSource& s = job.source;
+  if (s.scale_order == ScaleOrder::linear && s.e8m0_bias == 127) {
+    const uint8_t* at = s.scales + file_group;
+    for (int n = 0; n < rows.count; ++n) bytes[n] = at[rows.stored[n] * s.scale_row_nbytes];
+    return;
+  }
+  for (int n = 0; n < rows.count; ++n) bytes[n] = source_scale(job, rows.stored[n], file_group);
+}
+
 Status read_group(const Job& job, const TileRows& rows, int64_t first_row, int64_t group,
                   GroupScales* to, bool* tiny) {
   const Format format = job.layout.format;
-  const int group_size = format_info(format).group_size;
-  const int64_t file_group = job.source.rows.first_k / group_size + group;
+  const ScaleRules& rules = format == Format::mxfp4 ? kMxfp4Rules : kNvfp4Rules;
+  const int64_t file_group = job.source.rows.first_k / format_info(format).group_size + group;
+  uint8_t bytes[kTileRows];
+  load_scales(job, rows, file_group, bytes);
+  int any = 0;
   for (int n = 0; n < kTileRows; ++n) {
-    to->stored[n] = 0;
+    const bool inside = n < rows.count;
+    to->stored[n] = inside ? rules.stored[bytes[n]] : 0;
     to->flip[n] = 0;
     to->keep[n] = ~0u;
-    if (n >= rows.count) continue;
-    const uint8_t byte = source_scale(job, rows.stored[n], file_group);
-    const uint8_t* file_row = rows.codes[n] - job.source.rows.first_k / 2;
-    SNUG_RETURN_IF_ERROR(check_scale(job, first_row + n, file_group, byte, file_row));
-    to->stored[n] = panel_scale(format, byte);
-    if (format == Format::mxfp4) {
-      if (byte < kLeastNormalE8m0) *tiny = true;
-      continue;
+    any |= inside ? rules.flags[bytes[n]] : 0;
+  }
+  if (any == 0) return {};
+  for (int n = 0; n < rows.count; ++n) {
+    const int flags = rules.flags[bytes[n]];
+    if ((flags & ScaleRules::kJudge) != 0) {
+      const uint8_t* file_row = rows.codes[n] - job.source.rows.first_k / 2;
+      SNUG_RETURN_IF_ERROR(check_scale(job, first_row + n, file_group, bytes[n], file_row));
     }
-    const uint8_t positive = byte & 0x7F;
-    to->flip[n] = byte != positive ? 0x88888888u : 0;
-    to->keep[n] = positive != 0 ? ~0u : 0;
-    to->stored[n] = positive != 0 ? panel_scale(format, positive) : kPanelOne;
+    if ((flags & ScaleRules::kNegative) != 0) to->flip[n] = 0x88888888u;
+    if ((flags & ScaleRules::kZero) != 0) to->keep[n] = 0;
+    if ((flags & ScaleRules::kTiny) != 0) *tiny = true;
   }
   return {};
 }
 
+/// Eight codes of each of sixteen rows; the compiler splits it into the machine's vectors.
+typedef uint32_t Words __attribute__((vector_size(4 * kTileRows)));
+
 /// Turns sixteen rows' eight codes into one vector of a tile.
 void pack_vector(const Job& job, const uint32_t* codes, const GroupScales& scales, uint8_t* to) {
-  const bool swap = job.source.nibble_order == NibbleOrder::high_first;
-  const bool nvfp4 = job.layout.format == Format::nvfp4;
-  uint32_t words[kTileRows];
-  for (int n = 0; n < kTileRows; ++n) {
-    const uint32_t in_order = swap ? swap_nibbles(codes[n]) : codes[n];
-    const uint32_t signed_codes = (in_order ^ scales.flip[n]) & scales.keep[n];
-    // panel_code of eight nibbles: the low bit turns where the two above it are clear.
-    const uint32_t turn = ~(signed_codes >> 1 | signed_codes >> 2) & 0x11111111u;
-    words[n] = split_even_odd(nvfp4 ? signed_codes ^ turn : signed_codes);
+  Words words, flip, keep;
+  std::memcpy(&words, codes, sizeof words);
+  if (job.source.nibble_order == NibbleOrder::high_first) {
+    words = (words & 0x0F0F0F0Fu) << 4 | (words >> 4 & 0x0F0F0F0Fu);
   }
-  std::memcpy(to, words, sizeof words);
+  if (job.layout.format == Format::nvfp4) {
+    std::memcpy(&flip, scales.flip, sizeof flip);
+    std::memcpy(&keep, scales.keep, sizeof keep);
+    words = (words ^ flip) & keep;
+    // panel_code of eight nibbles: the low bit turns where the two above it are clear.
+    words ^= ~(words >> 1 | words >> 2) & 0x11111111u;
+  }
+  // Even k to the low half, odd k to the high one: 0a0b0c0d -> abcd for both.
+  Words even = words & 0x0F0F0F0Fu, odd = words >> 4 & 0x0F0F0F0Fu;
+  even = (even | even >> 4) & 0x00FF00FFu;
+  odd = (odd | odd >> 4) & 0x00FF00FFu;
+  words = ((even | even >> 8) & 0xFFFFu) | (odd | odd >> 8) << 16;
+  std::memcpy(to, &words, sizeof words);
 }
 
 /// Packs sixteen rows, the last of which may be padding, over all of k.

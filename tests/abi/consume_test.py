@@ -48,6 +48,7 @@ def main() -> int:
     parser.add_argument("how", choices=["install", "subdirectory"])
     for name in ("build", "source", "cmake", "work"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--flags", default="")
     args = parser.parse_args()
     work = pathlib.Path(args.work)
     shutil.rmtree(work, ignore_errors=True)
@@ -60,7 +61,8 @@ def main() -> int:
         prefix = work / "prefix"
         run(args.cmake, "--install", args.build, "--prefix", str(prefix))
         (user / "CMakeLists.txt").write_text(INSTALLED)
-        configure.append(f"-DCMAKE_PREFIX_PATH={prefix}")
+        # A library under a sanitizer needs a program under it.
+        configure += [f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_C_FLAGS={args.flags}"]
         found = sorted(str(p.relative_to(prefix)) for p in (prefix / "include").rglob("*.h*"))
         if found != ["include/snug/snug.h", "include/snug/snug.hpp"]:
             sys.exit(f"installed headers: {found}")

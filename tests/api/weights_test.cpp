@@ -209,7 +209,7 @@ TEST(Weights, ADifferentBiasDtypeIsRefused) {
     m->bias = bias.data();
     m->bias_dtype = SNUG_F32;
   }
-  for (const int32_t dtype : {SNUG_F16, SNUG_U8, static_cast<snug_dtype>(77)}) {
+  for (const int32_t dtype : {int32_t{SNUG_F16}, int32_t{SNUG_U8}, 77}) {
     source.down.bias_dtype = dtype;
     EXPECT_REFUSED(snug_weights_put(rank.weights, 0, &source, error), SNUG_INVALID_ARGUMENT,
                    "expert 0 down: bias dtype must be bf16 or f32");

@@ -5,6 +5,7 @@
 // other rows to them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -79,7 +80,7 @@ void check_path(const RandomModel& model, const snug_caps& caps, const OracleRow
     const std::vector<float> y = layer.run(tokens, edge);
     ++*cases;
     if (same_bits) {
-      ASSERT_EQ(std::memcmp(y.data(), most.data(), y.size() * sizeof(float)), 0) << name(tokens);
+      ASSERT_TRUE(std::equal(y.begin(), y.end(), most.begin())) << name(tokens);
       continue;
     }
     for (size_t at = 0; at < y.size(); at += hidden) {

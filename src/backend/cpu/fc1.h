@@ -5,8 +5,7 @@
 //   static F32 activate(const Activation&, F32 gate, F32 up)
 //   void prepare(const MatrixLayout&, const bf16* const* rows, int count, int64_t row_stride)
 //     reads the rows of a block; row_stride > 0: they lie that many elements apart
-//   void multiply(const uint8_t* record, int64_t panel, const uint8_t* next, float (*acc)[32])
-//     `next` are the codes that will be read after this panel's, for prefetching;
+//   void multiply(const uint8_t* record, int64_t panel, const Next& next, float (*acc)[32])
 //     acc[r][lane] = sum over k of rows[r][k] * code * scale of packed row 32 * panel + lane
 
 /// A panel's codes, to name what comes next.
@@ -40,6 +39,20 @@ SNUG_INLINE void store_activated(const Activation& activation, bool gated, const
   }
 }
 
+/// Where a panel's results of a block go: the first slot's elements.
+inline bf16* fc1_results(const Bound& bound, int64_t panel, const Block& block) {
+  const PackedLayout& layout = bound.weights.layout;
+  return slice_data<bf16>(bound, SliceId::activated) +
+         block.first_slot * activated_stride(layout.intermediate) +
+         panel * fc1_columns_per_panel(layout.gated);
+}
+
+inline void prefetch_fc1_results(const Bound& bound, int64_t panel, const Block& block) {
+  const int64_t stride = activated_stride(bound.weights.layout.intermediate);
+  const bf16* to = fc1_results(bound, panel, block);
+  for (int r = 0; r < block.count; ++r) prefetch_for_write(to + r * stride);
+}
+
 inline void finish_fc1_panel(const Bound& bound, Range tokens, const uint8_t* record, int64_t panel,
                              const Block& block, const float (*acc)[kPanelRows]) {
   const PackedLayout& layout = bound.weights.layout;
@@ -48,10 +61,8 @@ inline void finish_fc1_panel(const Bound& bound, Range tokens, const uint8_t* re
   const float* globals = record_globals(layout, record);
   const float* bias = record_bias(layout, layout.fc1, record);
   if (bias != nullptr) bias += panel * kPanelRows;
-  const int columns = fc1_columns_per_panel(layout.gated);
   const int64_t stride = activated_stride(layout.intermediate);
-  bf16* to =
-      slice_data<bf16>(bound, SliceId::activated) + block.first_slot * stride + panel * columns;
+  bf16* to = fc1_results(bound, panel, block);
   // FC2 reads whole k tiles; a gated FC1 with an odd number of panels leaves half of the last one.
   const bool fill = layout.gated && panel + 1 == fc1_panels(layout) && panel % 2 == 0;
   for (int r = 0; r < block.count; ++r, to += stride) {
@@ -98,7 +109,9 @@ inline void fc1(const Bound& bound, Range tokens, Sync& sync, int32_t worker) {
       }
       for (int64_t panel = share.first; panel < share.last; ++panel) {
         const int64_t after = panel + 1 < panels ? panel + 1 : share.first;
-        kernel.multiply(record, panel, panel_codes(layout, layout.fc1, record, after), scratch.acc);
+        const Next next = {panel_codes(layout, layout.fc1, record, after)};
+        prefetch_fc1_results(bound, panel, block);
+        kernel.multiply(record, panel, next, scratch.acc);
         finish_fc1_panel(bound, tokens, record, panel, block, scratch.acc);
       }
     }

@@ -30,6 +30,13 @@ struct Path {
 /// The steps of a path; a path that this build has no code for gives the portable one.
 const Path& path_of(CpuPath path);
 
+/// What a kernel may fetch while it works on a panel.
+struct Next {
+  const uint8_t* codes;           // of the panel that follows
+  const uint8_t* rows = nullptr;  // a share of the rows that the next expert's panels will meet
+  int64_t row_lines = 0;          // its cache lines
+};
+
 /// A worker's private scratch, by its parts.
 struct Scratch {
   uint8_t* rows;

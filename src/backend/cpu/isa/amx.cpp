@@ -3,15 +3,14 @@
 // AMX: bf16 tiles for experts with several slots, bf16 dot products for the others.
 //
 // A k step is one tile of K: 16 x 32 activations a tile, 32 x 16 weights a tile, two of each. The
-// weights of a panel are decoded to bf16 once, ahead of their use. Up to 32 slots take them from a
-// ring of a few steps; more slots go through K in chunks whose weights stay in the L1 for all of
-// them, the next chunk being decoded meanwhile. Sums over k are strictly in order for every slot,
-// so that a slot's bits do not depend on its neighbours.
+// weights of a panel are decoded to bf16 once, two steps ahead of their use by the first 32 slots;
+// further slots of the block read the decoded strip again, from the L2. Sums over k are strictly in
+// order for every slot, so that a slot's bits do not depend on its neighbours.
 //   bf16(code * scale) is exact; products are summed in f32 by the tile unit
 #include "backend/cpu/isa/target.h"
 
 #if defined(__x86_64__)
-SNUG_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,f16c,avx2")
+SNUG_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,f16c,avx2,prfchw")
 
 namespace snug::cpu::amx {
 
@@ -26,10 +25,8 @@ namespace {
 constexpr int kTileBytes = 1024;             // 16 rows of 64
 constexpr int kStepNbytes = 2 * kTileBytes;  // a step's weights in the strip
 constexpr int kStepsAhead = 2;
-constexpr int kRing = 4;        // steps kept for up to 32 slots
-constexpr int kChunkSteps = 8;  // of K, for more slots; two chunks are kept
-static_assert(kStripNbytes >= kRing * kStepNbytes);
-static_assert(kStripNbytes >= 2 * kChunkSteps * kStepNbytes);
+constexpr int kRing = 4;  // steps kept when no further slots follow
+static_assert(kRingNbytes == kRing * kStepNbytes);
 // Experts with fewer slots than this go to the dot products: a tile instruction costs the same for
 // one row as for sixteen, while a dot product costs as much for every further row.
 constexpr int kLeastTileSlots = 2;
@@ -168,20 +165,29 @@ struct RowTiles {
   int64_t stride;  // bytes from slot to slot
 };
 
-/// Lines of the next panel that every step of this one fetches into the L2, so that memory works
-/// while tiles multiply.
-struct Ahead {
-  const uint8_t* next;
+/// Cache lines to fetch into the L2, some at every step, so that memory works while tiles multiply.
+struct Stream {
+  const uint8_t* at;
   int64_t lines;  // left
   int64_t per_step;
 
   SNUG_INLINE void fetch() {
     const int64_t now = min_of(per_step, lines);
     for (int64_t i = 0; i < now; ++i) {
-      _mm_prefetch(reinterpret_cast<const char*>(next + i * 64), _MM_HINT_T1);
+      _mm_prefetch(reinterpret_cast<const char*>(at + i * 64), _MM_HINT_T1);
     }
-    next += now * 64;
+    at += now * 64;
     lines -= now;
+  }
+};
+
+/// The next panel's codes and the next expert's rows.
+struct Ahead {
+  Stream codes, rows;
+
+  SNUG_INLINE void fetch() {
+    codes.fetch();
+    rows.fetch();
   }
 };
 
@@ -210,16 +216,6 @@ SNUG_INLINE void zero_sums() {
 constexpr int64_t kAccStride = kPanelRows * 4;
 
 template <int slot_tiles>
-SNUG_INLINE void load_sums(const float (*acc)[kPanelRows]) {
-  tile_load<0>(acc[0], kAccStride);
-  tile_load<1>(acc[0] + kTileRows, kAccStride);
-  if (slot_tiles == 2) {
-    tile_load<2>(acc[kTileSlots], kAccStride);
-    tile_load<3>(acc[kTileSlots] + kTileRows, kAccStride);
-  }
-}
-
-template <int slot_tiles>
 SNUG_INLINE void store_sums(float (*acc)[kPanelRows]) {
   tile_store<0>(acc[0], kAccStride);
   tile_store<1>(acc[0] + kTileRows, kAccStride);
@@ -244,80 +240,34 @@ SNUG_INLINE void multiply_step(const RowTiles& rows, const uint8_t* a, const uin
   }
 }
 
-/// One or two slot tiles over a panel: weights pass through a ring.
+/// One or two slot tiles over a panel whose weights are decoded on the way, two steps ahead.
+///   strip_mask  of the step, for its place in the strip: all steps are kept, or a ring of them
 template <bool kMx, int slot_tiles>
-inline void multiply_few(const PanelWeights<kMx>& weights, int64_t steps, const RowTiles& rows,
-                         uint8_t* strip, Ahead ahead, float (*acc)[kPanelRows]) {
-  const auto ring = [&](int64_t step) { return strip + step % kRing * kStepNbytes; };
+inline void multiply_and_decode(const PanelWeights<kMx>& weights, int64_t steps,
+                                const RowTiles& rows, uint8_t* strip, int64_t strip_mask,
+                                Ahead& ahead, float (*acc)[kPanelRows]) {
+  const auto place = [&](int64_t step) { return strip + (step & strip_mask) * kStepNbytes; };
   zero_sums<slot_tiles>();
-  for (int64_t t = 0; t < min_of<int64_t>(kStepsAhead, steps); ++t) weights.decode(t, ring(t));
+  for (int64_t t = 0; t < min_of<int64_t>(kStepsAhead, steps); ++t) weights.decode(t, place(t));
   for (int64_t t = 0; t < steps; ++t) {
-    if (t + kStepsAhead < steps) weights.decode(t + kStepsAhead, ring(t + kStepsAhead));
+    if (t + kStepsAhead < steps) weights.decode(t + kStepsAhead, place(t + kStepsAhead));
     ahead.fetch();
-    multiply_step<slot_tiles>(rows, rows.base + t * rows.step, ring(t));
+    multiply_step<slot_tiles>(rows, rows.base + t * rows.step, place(t));
   }
   store_sums<slot_tiles>(acc);
 }
 
-/// Decodes the steps of the next chunk, evenly over the steps that the present one takes.
-template <bool kMx>
-struct NextChunk {
-  const PanelWeights<kMx>& weights;
-  int64_t first, steps;  // of the next chunk
-  int64_t turns;         // steps that the present chunk takes
-  uint8_t* to;
-  int64_t turn = 0, decoded = 0;
-
-  SNUG_INLINE void advance() {
-    ++turn;
-    while (decoded * turns < turn * steps) {
-      weights.decode(first + decoded, to + decoded * kStepNbytes);
-      ++decoded;
-    }
-  }
-};
-
-/// One or two slot tiles over one chunk of K.
-template <bool kMx, int slot_tiles>
-SNUG_INLINE void multiply_chunk(const RowTiles& rows, int64_t tile, Range steps,
-                                const uint8_t* strip, NextChunk<kMx>& next, Ahead& ahead,
-                                float (*acc)[kPanelRows]) {
-  const uint8_t* a = rows.base + tile * rows.block + steps.first * rows.step;
-  if (steps.first == 0) {
-    zero_sums<slot_tiles>();
-  } else {
-    load_sums<slot_tiles>(acc + tile * kTileSlots);
-  }
-  for (int64_t t = 0; t < steps.size(); ++t, a += rows.step) {
-    next.advance();
+/// One or two further slot tiles over a panel that lies decoded in the strip.
+template <int slot_tiles>
+inline void multiply_decoded(int64_t steps, const RowTiles& rows, int64_t tile,
+                             const uint8_t* strip, Ahead& ahead, float (*acc)[kPanelRows]) {
+  const uint8_t* a = rows.base + tile * rows.block;
+  zero_sums<slot_tiles>();
+  for (int64_t t = 0; t < steps; ++t) {
     ahead.fetch();
-    multiply_step<slot_tiles>(rows, a, strip + t * kStepNbytes);
+    multiply_step<slot_tiles>(rows, a + t * rows.step, strip + t * kStepNbytes);
   }
   store_sums<slot_tiles>(acc + tile * kTileSlots);
-}
-
-/// Any number of slot tiles over a panel, chunk by chunk of K.
-template <bool kMx>
-inline void multiply_many(const PanelWeights<kMx>& weights, int64_t steps, const RowTiles& rows,
-                          int64_t tiles, uint8_t* strip, Ahead ahead, float (*acc)[kPanelRows]) {
-  uint8_t* present = strip;
-  uint8_t* other = strip + kChunkSteps * kStepNbytes;
-  const int64_t chunks = ceil_div(steps, kChunkSteps);
-  for (int64_t t = 0; t < min_of<int64_t>(kChunkSteps, steps); ++t) {
-    weights.decode(t, present + t * kStepNbytes);
-  }
-  for (int64_t c = 0; c < chunks; ++c) {
-    const Range chunk = piece_of(steps, kChunkSteps, c);
-    const int64_t left = steps - chunk.last;
-    NextChunk<kMx> next = {weights, chunk.last, min_of<int64_t>(kChunkSteps, left),
-                           chunk.size() * ceil_div(tiles, 2), other};
-    int64_t tile = 0;
-    for (; tile + 1 < tiles; tile += 2) {
-      multiply_chunk<kMx, 2>(rows, tile, chunk, present, next, ahead, acc);
-    }
-    if (tile < tiles) multiply_chunk<kMx, 1>(rows, tile, chunk, present, next, ahead, acc);
-    std::swap(present, other);
-  }
 }
 
 /// Copies rows into tiles [slot tile][step][16 slots][32 k]. Slots past the count keep what was
@@ -368,7 +318,7 @@ class Kernel {
     rows_ = {scratch_.rows, steps * kTileBytes, kTileBytes, 64};
   }
 
-  void multiply(const uint8_t* record, int64_t panel, const uint8_t* next,
+  void multiply(const uint8_t* record, int64_t panel, const Next& next,
                 float (*acc)[kPanelRows]) const {
     if (count_ < least_tile_slots_) return few_.multiply(record, panel, next, acc);
     if ((record_flags(layout_, record) & static_cast<uint32_t>(RecordFlag::tiny_scales)) != 0) {
@@ -387,7 +337,7 @@ class Kernel {
 
  private:
   template <bool kMx>
-  void multiply_block(const uint8_t* record, int64_t panel, const uint8_t* next,
+  void multiply_block(const uint8_t* record, int64_t panel, const Next& next,
                       float (*acc)[kPanelRows]) const {
     const uint8_t* codes =
         record + matrix_->codes_offset + code_byte_offset(layout_, *matrix_, panel * kPanelRows, 0);
@@ -397,11 +347,20 @@ class Kernel {
     const int64_t steps = matrix_->padded_k / kTileK;
     const int64_t tiles = ceil_div(count_, kTileSlots);
     const int64_t lines = steps * (2 * kTileNbytes / 64);
-    const Ahead ahead = {next, lines, ceil_div(lines, steps * ceil_div(tiles, 2))};
+    const int64_t turns = steps * ceil_div(tiles, 2);
+    Ahead ahead = {{next.codes, lines, ceil_div(lines, turns)},
+                   {next.rows, next.row_lines, ceil_div(next.row_lines, turns)}};
+    const int64_t mask = tiles > 2 ? ~int64_t{0} : kRing - 1;
     uint8_t* strip = scratch_.strip;
-    if (tiles == 1) return multiply_few<kMx, 1>(weights, steps, rows_, strip, ahead, acc);
-    if (tiles == 2) return multiply_few<kMx, 2>(weights, steps, rows_, strip, ahead, acc);
-    multiply_many<kMx>(weights, steps, rows_, tiles, strip, ahead, acc);
+    if (tiles == 1) {
+      return multiply_and_decode<kMx, 1>(weights, steps, rows_, strip, mask, ahead, acc);
+    }
+    multiply_and_decode<kMx, 2>(weights, steps, rows_, strip, mask, ahead, acc);
+    int64_t tile = 2;
+    for (; tile + 1 < tiles; tile += 2) {
+      multiply_decoded<2>(steps, rows_, tile, strip, ahead, acc);
+    }
+    if (tile < tiles) multiply_decoded<1>(steps, rows_, tile, strip, ahead, acc);
   }
 
   const PackedLayout& layout_;

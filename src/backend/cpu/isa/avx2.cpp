@@ -4,7 +4,7 @@
 #include "backend/cpu/isa/target.h"
 
 #if defined(__x86_64__)
-SNUG_TARGET_BEGIN("avx2,fma,f16c")
+SNUG_TARGET_BEGIN("avx2,fma,f16c,prfchw")
 
 namespace snug::cpu::avx2 {
 

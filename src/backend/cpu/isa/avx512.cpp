@@ -4,7 +4,7 @@
 #include "backend/cpu/isa/target.h"
 
 #if defined(__x86_64__)
-SNUG_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c,avx2")
+SNUG_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,fma,f16c,avx2,prfchw")
 
 namespace snug::cpu::avx512 {
 

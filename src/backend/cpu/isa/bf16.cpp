@@ -5,7 +5,7 @@
 #include "backend/cpu/isa/target.h"
 
 #if defined(__x86_64__)
-SNUG_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,f16c,avx2")
+SNUG_TARGET_BEGIN("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,f16c,avx2,prfchw")
 
 namespace snug::cpu::bf16dot {
 

@@ -22,7 +22,7 @@ class IntegerKernel {
     odd_ = quantize_rows(rows, count, matrix.k, rows_);
   }
 
-  void multiply(const uint8_t* record, int64_t panel, const uint8_t* next,
+  void multiply(const uint8_t* record, int64_t panel, const Next& next,
                 float (*acc)[kPanelRows]) const {
     const uint8_t* codes =
         record + matrix_->codes_offset + code_byte_offset(layout_, *matrix_, panel * kPanelRows, 0);
@@ -30,7 +30,7 @@ class IntegerKernel {
                             scale_byte_offset(layout_, *matrix_, panel * kPanelRows, 0);
     for (int first = 0; first < count_; first += kMostSlots) {
       const int slots = min_of(kMostSlots, count_ - first);
-      const uint8_t* after = first + slots < count_ ? codes : next;
+      const uint8_t* after = first + slots < count_ ? codes : next.codes;
       if (layout_.format == Format::mxfp4) {
         multiply_rest<true>(codes, scales, after, rows_, first, slots, acc + first);
       } else {

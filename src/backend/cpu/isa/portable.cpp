@@ -26,8 +26,7 @@ class Kernel {
     count_ = count;
   }
 
-  void multiply(const uint8_t* record, int64_t panel, const uint8_t*,
-                float (*acc)[kPanelRows]) const {
+  void multiply(const uint8_t* record, int64_t panel, const Next&, float (*acc)[kPanelRows]) const {
     for (int first = 0; first < count_; first += kMaxPanelRows) {
       multiply_panel(layout_, *matrix_, record, panel, rows_ + first,
                      min_of(kMaxPanelRows, count_ - first), acc + first);

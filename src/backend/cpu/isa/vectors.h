@@ -13,6 +13,10 @@ typedef uint32_t U32 __attribute__((vector_size(64)));
 typedef uint16_t U16 __attribute__((vector_size(32)));
 static_assert(kLanes == kTileRows);
 
+/// Asks for a line that will be written: stores leave in order, and one that waits for memory holds
+/// up all that follow.
+SNUG_INLINE void prefetch_for_write(const void* at) { __builtin_prefetch(at, 1, 2); }
+
 SNUG_INLINE F32 splat(float v) { return F32{} + v; }
 SNUG_INLINE S32 splat(int32_t v) { return S32{} + v; }
 SNUG_INLINE U32 splat(uint32_t v) { return U32{} + v; }
