@@ -5,7 +5,7 @@
 set -eu
 
 packages="build-essential cmake ninja-build python3 libgtest-dev libgmock-dev librapidcheck-dev
-libbenchmark-dev libcli11-dev nlohmann-json3-dev libfmt-dev"
+libbenchmark-dev libcli11-dev nlohmann-json3-dev libfmt-dev valgrind"
 
 missing=""
 for package in $packages; do

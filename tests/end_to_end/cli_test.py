@@ -261,6 +261,37 @@ class Others(unittest.TestCase):
         self.assertLessEqual(layer["relative_l2_max_row_reference"], 1e-3)
         self.assertLessEqual(layer["arena_nbytes"], 60000)
 
+    def test_bench(self):
+        with tempfile.TemporaryDirectory() as folder:
+            files = [str(pathlib.Path(folder) / name) for name in ("a.json", "b.json")]
+            for file in files:
+                result = snug("bench", "--shapes", "kjv", "--formats", "mxfp4,nvfp4", "--tokens",
+                              "1,20", "--threads", "1", "--samples", "1", "--copies", "1",
+                              "--json", file)
+                self.assertEqual(result.returncode, 0, result.stderr)
+            rows = json.loads(pathlib.Path(files[0]).read_text())["rows"]
+            self.assertEqual([(r["format"], r["num_tokens"]) for r in rows],
+                             [("mxfp4", 1), ("mxfp4", 20), ("nvfp4", 1), ("nvfp4", 20)])
+            for row in rows:
+                self.assertEqual(row["shape"], "kjv")
+                self.assertEqual(row["threads"], 1)
+                self.assertGreater(row["us"], 0)
+                self.assertAlmostEqual(row["fraction"], row["floor_us"] / row["us"], places=9)
+            result = snug("bench", "--compare", *files)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(len(re.findall("^kjv .* M=", result.stdout, re.M)), 4)
+            self.assertEqual(snug("bench", "--compare", files[0], "/none").returncode, 2)
+        self.assertEqual(snug("bench", "--shapes", "nobody").returncode, 2)
+
+    def test_a_path_is_forced_or_refused(self):
+        plan = ["plan", *LAYER, "--max-tokens", "64", "--device", "cpu-vnni", "--cpu-path"]
+        self.assertIn("1..64 tokens: avx2.panel", snug(*plan, "avx2", "--explain").stdout)
+        refused = snug(*plan, "amx")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("amx.panel needs amx, the device has vnni", refused.stderr)
+        portable = snug("verify", "--model", MODEL, "--format", "mxfp4", "--cpu-path", "portable")
+        self.assertEqual(portable.returncode, 0, portable.stderr)
+
     def test_usage(self):
         self.assertEqual(snug().returncode, 2)
         self.assertEqual(snug("--help").returncode, 0)
