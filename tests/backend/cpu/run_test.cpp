@@ -8,6 +8,7 @@
 #include <new>
 #include <vector>
 
+#include "backend/cpu/kernels.h"
 #include "backend/cpu/path.h"
 #include "support/cpu_paths.h"
 #include "support/layer.h"
@@ -81,9 +82,14 @@ TEST(CpuRun, ChunksChangeNoBit) {
   caps.batch_invariant = true;  // else the number of an expert's slots may choose its kernel
   LayerCall whole(layer, Machine::cpu, 40, caps);
   const std::vector<float> want = whole.run();
-  caps.arena_limit = whole.plan.required_nbytes / 5;
+  // The least limit that works, to a twentieth: how much that is depends on the machine's path.
+  const uint64_t step = whole.plan.required_nbytes / 20;
+  for (caps.arena_limit = step; caps.arena_limit < whole.plan.required_nbytes;
+       caps.arena_limit += step) {
+    if (make_plan(caps, whole.plan.device, kFamilies)) break;
+  }
   LayerCall chunked(layer, Machine::cpu, 40, caps);
-  ASSERT_GT(chunked.bound.schedule.num_chunks, 2);
+  ASSERT_GT(chunked.bound.schedule.num_chunks, 1);
   EXPECT_EQ(chunked.run(), want);
 }
 
