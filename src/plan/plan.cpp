@@ -34,6 +34,11 @@ uint64_t price(const Caps& caps, const KernelFamily& family, const Policy& polic
 Status no_family(const Plan& plan) {
   std::string reasons;
   for (int32_t f = 0; f < plan.num_families; ++f) {
+    // Of forced paths only the one that was asked for has something to say.
+    const bool other_path = plan.families[f].machine == Machine::cpu &&
+                            plan.caps.cpu_path != CpuPath::automatic &&
+                            plan.families[f].min_arch != static_cast<int32_t>(plan.caps.cpu_path);
+    if (other_path) continue;
     reasons.append(reasons.empty() ? "" : "; ").append(plan.families[f].name).append(" ");
     reasons.append(plan.verdicts[f].reason);
   }
