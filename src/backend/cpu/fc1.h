@@ -8,12 +8,6 @@
 //   void multiply(const uint8_t* record, int64_t panel, const Next& next, float (*acc)[32])
 //     acc[r][lane] = sum over k of rows[r][k] * code * scale of packed row 32 * panel + lane
 
-/// A panel's codes, to name what comes next.
-SNUG_INLINE const uint8_t* panel_codes(const PackedLayout& layout, const MatrixLayout& matrix,
-                                       const uint8_t* record, int64_t panel) {
-  return record + matrix.codes_offset + code_byte_offset(layout, matrix, panel * kPanelRows, 0);
-}
-
 /// The slots of one expert that are prepared together.
 struct Block {
   int64_t first_slot;

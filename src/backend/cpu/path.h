@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The steps of a layer as each instruction-set path compiles them. A path is one translation unit
-// in a namespace of its own: snug::cpu::portable, avx2, avx512, vnni, amx.
+// in a namespace of its own: snug::cpu::portable, avx2, avx512, vnni, bf16dot, amx.
 #pragma once
 
 #include "backend/backend.h"

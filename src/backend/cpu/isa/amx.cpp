@@ -322,11 +322,7 @@ class Kernel {
                 float (*acc)[kPanelRows]) const {
     if (count_ < least_tile_slots_) return few_.multiply(record, panel, next, acc);
     if ((record_flags(layout_, record) & static_cast<uint32_t>(RecordFlag::tiny_scales)) != 0) {
-      for (int first = 0; first < count_; first += kMaxPanelRows) {
-        multiply_panel(layout_, *matrix_, record, panel, from_ + first,
-                       min_of(kMaxPanelRows, count_ - first), acc + first);
-      }
-      return;
+      return multiply_panel_rows(layout_, *matrix_, record, panel, from_, count_, acc);
     }
     if (layout_.format == Format::mxfp4) {
       multiply_block<true>(record, panel, next, acc);
@@ -339,10 +335,8 @@ class Kernel {
   template <bool kMx>
   void multiply_block(const uint8_t* record, int64_t panel, const Next& next,
                       float (*acc)[kPanelRows]) const {
-    const uint8_t* codes =
-        record + matrix_->codes_offset + code_byte_offset(layout_, *matrix_, panel * kPanelRows, 0);
-    const uint8_t* scales = record + matrix_->scales_offset +
-                            scale_byte_offset(layout_, *matrix_, panel * kPanelRows, 0);
+    const uint8_t* codes = panel_codes(layout_, *matrix_, record, panel);
+    const uint8_t* scales = panel_scales(layout_, *matrix_, record, panel);
     const PanelWeights<kMx> weights = {codes, scales};
     const int64_t steps = matrix_->padded_k / kTileK;
     const int64_t tiles = ceil_div(count_, kTileSlots);

@@ -60,9 +60,7 @@ inline void multiply_slots(const uint8_t* codes, const uint8_t* scales, const ui
   }
   const int64_t steps_ahead = min_of(kPrefetch / (2 * kTileNbytes), k_tiles);
   for (int64_t t = 0; t < k_tiles; ++t) {
-    const int64_t ahead = t + steps_ahead;
-    const uint8_t* fetch = ahead < k_tiles ? codes + ahead * 2 * kTileNbytes
-                                           : next + (ahead - k_tiles) * 2 * kTileNbytes;
+    const uint8_t* fetch = codes_ahead(codes, next, t, steps_ahead, k_tiles);
     for (int half = 0; half < 2; ++half) {
       prefetch_tile(fetch + half * kTileNbytes);
       add_tile<kMx, slots>(codes + (2 * t + half) * kTileNbytes,
@@ -128,10 +126,8 @@ class Bf16Kernel {
 
   void multiply(const uint8_t* record, int64_t panel, const Next& next,
                 float (*acc)[kPanelRows]) const {
-    const uint8_t* codes =
-        record + matrix_->codes_offset + code_byte_offset(layout_, *matrix_, panel * kPanelRows, 0);
-    const uint8_t* scales = record + matrix_->scales_offset +
-                            scale_byte_offset(layout_, *matrix_, panel * kPanelRows, 0);
+    const uint8_t* codes = panel_codes(layout_, *matrix_, record, panel);
+    const uint8_t* scales = panel_scales(layout_, *matrix_, record, panel);
     const int64_t k_tiles = matrix_->padded_k / kTileK;
     for (int first = 0; first < count_; first += kMostSlots) {
       const int slots = min_of(kMostSlots, count_ - first);

@@ -78,9 +78,7 @@ inline void multiply_slots(const uint8_t* codes, const uint8_t* scales, const ui
   const int64_t padded_k = rows.padded_k, k_tiles = padded_k / kTileK;
   const int64_t steps_ahead = min_of(kPrefetch / (2 * kTileNbytes), k_tiles);
   for (int64_t t = 0; t < k_tiles; ++t) {
-    const int64_t ahead = t + steps_ahead;
-    const uint8_t* fetch = ahead < k_tiles ? codes + ahead * 2 * kTileNbytes
-                                           : next + (ahead - k_tiles) * 2 * kTileNbytes;
+    const uint8_t* fetch = codes_ahead(codes, next, t, steps_ahead, k_tiles);
     const float* low_scales = rows.scales[1] + first * k_tiles + t;
     float low = 0;  // scales are not negative
     for (int s = 0; s < slots; ++s) low += low_scales[s * k_tiles];

@@ -24,10 +24,8 @@ class IntegerKernel {
 
   void multiply(const uint8_t* record, int64_t panel, const Next& next,
                 float (*acc)[kPanelRows]) const {
-    const uint8_t* codes =
-        record + matrix_->codes_offset + code_byte_offset(layout_, *matrix_, panel * kPanelRows, 0);
-    const uint8_t* scales = record + matrix_->scales_offset +
-                            scale_byte_offset(layout_, *matrix_, panel * kPanelRows, 0);
+    const uint8_t* codes = panel_codes(layout_, *matrix_, record, panel);
+    const uint8_t* scales = panel_scales(layout_, *matrix_, record, panel);
     for (int first = 0; first < count_; first += kMostSlots) {
       const int slots = min_of(kMostSlots, count_ - first);
       const uint8_t* after = first + slots < count_ ? codes : next.codes;

@@ -27,10 +27,7 @@ class Kernel {
   }
 
   void multiply(const uint8_t* record, int64_t panel, const Next&, float (*acc)[kPanelRows]) const {
-    for (int first = 0; first < count_; first += kMaxPanelRows) {
-      multiply_panel(layout_, *matrix_, record, panel, rows_ + first,
-                     min_of(kMaxPanelRows, count_ - first), acc + first);
-    }
+    multiply_panel_rows(layout_, *matrix_, record, panel, rows_, count_, acc);
   }
 
  private:
